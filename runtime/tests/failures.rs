@@ -5,19 +5,16 @@ mod support;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
-use pinion_mma::id::FwpId;
 use pinion_runtime::containment::Panicked;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::template::Template;
 use pinion_runtime::tenants::accounts::MemoryAccounts;
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
-use support::{Bench, ID, buffer};
+use support::{Bench, ID, UNKNOWN, buffer};
 
 const ECHO: &str = include_str!("support/echo.wat");
 const MEMORY_BYTES_MAX: usize = 1 << 20;
 const WAIT: &str = r#"(import "pinion" "wait" (func $wait (result i32)))"#;
-/// Makes a worker panic: there is no FWP of this index.
-const UNKNOWN: WorkerCommand = WorkerCommand::Release(FwpId { index: u32::MAX, generation: 0 });
 /// Failures that a worker survives in a short time.
 const FAILURES: usize = 8;
 

@@ -18,14 +18,13 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
 use pinion_gateway::port::{BufferPool, Port, PortCounters, PortFacts};
 use pinion_mma::buffer::Frame;
-use pinion_mma::id::FwpId;
 use pinion_runtime::node::assembly::assemble_with;
 use pinion_runtime::node::config::NodeConfig;
 use pinion_runtime::node::node_log::NodeLog;
 use pinion_runtime::node::ports::{GatewayThread, Opened};
 use pinion_runtime::node::vital;
 use pinion_runtime::worker::{Worker, WorkerCommand};
-use support::Bench;
+use support::{Bench, UNKNOWN};
 use tracing_subscriber::EnvFilter;
 
 /// Tells the process that a test has started what to do.
@@ -103,11 +102,10 @@ fn deed() {
             vital::spawn("core-9", Arc::new(AtomicBool::new(true)), || ()).unwrap().join().unwrap();
         }
         "fail once" => {
-            let (mut bench, mut worker, commands) = failing();
+            let (_bench, mut worker, commands) = failing();
             commands.send(UNKNOWN).unwrap();
             let ending = Arc::new(AtomicBool::new(true));
             vital::spawn("core-9", ending, move || _ = worker.poll()).unwrap().join().unwrap();
-            bench.mma.poll();
             NodeLog::start(EnvFilter::new("info"), false).unwrap().finish();
         }
         "fail for ever" => {
@@ -128,9 +126,6 @@ fn deed() {
         other => unreachable!("{other}"),
     }
 }
-
-/// Makes a worker panic: there is no FWP of this index.
-const UNKNOWN: WorkerCommand = WorkerCommand::Release(FwpId { index: u32::MAX, generation: 0 });
 
 fn failing() -> (Bench, Worker, Sender<WorkerCommand>) {
     let mut bench = Bench::new();

@@ -100,10 +100,11 @@ impl Control {
         let is_stopping = matches!(made, Err(ControlError::Refused(Refusal::Stopping)));
         if made.is_err() && !std::mem::take(&mut builds.holds).is_empty() && !is_stopping {
             let _changing = self.changing.lock(tenant);
-            // The change may be durable although the store could not tell.
-            self.settle()?;
-            let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
-            self.node.clear_up(&whole);
+            // The change may be durable although the store could not tell. Its caller is told of its own error all the same.
+            if self.settle().is_ok() {
+                let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
+                self.node.clear_up(&whole);
+            }
         }
         made
     }

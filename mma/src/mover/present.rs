@@ -1,5 +1,7 @@
-//! Which tenants have FWPs at this MMA, and so how long a poll may take: a bound that keeps what one tenant sends from holding others up
-//! costs long chains some of their throughput, and where a tenant is the only one there is none to protect.
+//! Which tenants have FWPs at this MMA, and so how much of their output a poll moves.
+//!
+//! The bound keeps what one tenant sends from holding others up. It makes the batches of long chains short, which costs throughput. Where
+//! only one tenant has FWPs, it is larger.
 
 use crate::id::{TENANTS_MAX, TenantIndex};
 

@@ -134,7 +134,8 @@ pub struct Fwp {
     /// It has been given packets.
     begun: bool,
     /// Why it has ended. The fiber of one that was stopped stays suspended until it is dismantled.
-    stopped: Option<Box<EndReason>>,
+    ended: Option<Box<EndReason>>,
+    /// Its worker has reported that.
     end_reported: bool,
     shared: Arc<FwpShared>,
     footprint: Footprint,
@@ -234,7 +235,7 @@ impl Fwp {
     /// Allocates nothing and takes no lock. Bounded by the quantum and by the longest stretch of guest code without a loop or call.
     #[inline]
     pub fn turn(&mut self, occasion: TurnReason, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
-        if let Some(reason) = &self.stopped {
+        if let Some(reason) = &self.ended {
             return (Turn::Ended((**reason).clone()), started_ns);
         }
         let Life::Running(future) = &mut *self.life else {
@@ -268,7 +269,7 @@ impl Fwp {
                 // A guest that returns is done, and what it has sent goes out. A guest that fails has not asked for that.
                 let broken = if reason == EndReason::Returned { self.collect().err() } else { None };
                 let reason = broken.map_or(reason, EndReason::from);
-                self.stopped = Some(Box::new(reason.clone()));
+                self.ended = Some(Box::new(reason.clone()));
                 Turn::Ended(reason)
             }
         };
@@ -285,17 +286,17 @@ impl Fwp {
     /// Collects what it has sent. A guest that breaks the rings' rules never runs again.
     #[inline]
     fn collect(&mut self) -> Result<u32, Violation> {
-        self.mailbox.collect().inspect_err(|violation| self.stopped = Some(Box::new((*violation).into())))
+        self.mailbox.collect().inspect_err(|violation| self.ended = Some(Box::new((*violation).into())))
     }
 
     /// Stops it for good, whatever it is doing.
     pub(crate) fn stop(&mut self, reason: EndReason) {
-        self.stopped = Some(Box::new(reason));
+        self.ended = Some(Box::new(reason));
     }
 
     /// Returns why it will never run again, if so.
     pub(crate) fn end_reason(&self) -> Option<&EndReason> {
-        self.stopped.as_deref()
+        self.ended.as_deref()
     }
 
     /// Notes that its worker has reported its end.

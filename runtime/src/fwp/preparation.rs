@@ -262,7 +262,7 @@ fn join(
         mailbox,
         busy: true,
         begun: false,
-        stopped: None,
+        ended: None,
         end_reported: false,
         shared: Arc::clone(shared),
         footprint: Footprint::default(),

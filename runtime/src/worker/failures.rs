@@ -87,7 +87,7 @@ mod support;
 
 #[cfg(test)]
 mod tests {
-    use crossbeam_channel::Receiver;
+    use crossbeam_channel::{Receiver, Sender};
 
     use super::support::{Bench, ID, buffer};
     use super::*;
@@ -97,22 +97,23 @@ mod tests {
     const ECHO: &str = include_str!("../../tests/support/echo.wat");
     const MEMORY_BYTES_MAX: usize = 1 << 20;
 
-    /// Returns a worker with an FWP that has input, and that cannot note what an FWP has sent.
-    fn broken(guest: &str) -> (Bench, Worker, Receiver<WorkerEvent>) {
+    /// Returns a worker with an FWP of this guest.
+    fn worker_with(guest: &str) -> (Bench, Worker, Sender<WorkerCommand>, Receiver<WorkerEvent>) {
         let mut bench = Bench::new();
         let (mut worker, commands, events) = bench.worker();
         let template = bench.template(guest, MEMORY_BYTES_MAX).unwrap();
         let fwp = bench.launch_from(&template, MemoryAccounts::default()).unwrap();
         commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
         worker.poll();
-        worker.sent = Box::default();
-        bench.send(buffer(), 60);
-        (bench, worker, events)
+        (bench, worker, commands, events)
     }
 
     /// Lets the worker fail, and returns why its only FWP has ended.
     fn end_by_failure(guest: &str) -> EndReason {
-        let (_bench, mut worker, events) = broken(guest);
+        let (mut bench, mut worker, _commands, events) = worker_with(guest);
+        // It cannot note what an FWP has sent.
+        worker.sent = Box::default();
+        bench.send(buffer(), 60);
         worker.poll();
         assert_eq!(worker.meters.failures.value(), 1);
         let Ok(WorkerEvent::Ended { id, reason }) = events.try_recv() else { panic!("its end is not reported") };
@@ -137,12 +138,7 @@ mod tests {
 
     #[test]
     fn an_fwp_whose_release_fails_is_released_all_the_same() {
-        let mut bench = Bench::new();
-        let (mut worker, commands, events) = bench.worker();
-        let template = bench.template(ECHO, MEMORY_BYTES_MAX).unwrap();
-        let fwp = bench.launch_from(&template, MemoryAccounts::default()).unwrap();
-        commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
-        worker.poll();
+        let (mut bench, mut worker, commands, events) = worker_with(ECHO);
         worker.timers = Timers::new(0);
         commands.send(WorkerCommand::Release(ID)).unwrap();
         worker.poll();

@@ -256,6 +256,9 @@ impl Drop for Bench {
     }
 }
 
+/// Makes a worker panic: there is no FWP of this index.
+pub(crate) const UNKNOWN: WorkerCommand = WorkerCommand::Release(FwpId { index: u32::MAX, generation: 0 });
+
 /// Returns a separate buffer, for a test that ends before the process does.
 #[allow(unsafe_code)]
 pub(crate) fn buffer() -> Buffer {

@@ -33,7 +33,8 @@ const ENDLESS: u64 = u64::MAX / 2;
 /// A node in this process, with gateway and MMA on the first core and the worker on the second. Four tenants of weights 1, 2, 4 and 8 are
 /// offered more packets than the core can process: of different sizes, with different amounts of SHA-512 for each, and with fewer FWPs for
 /// a higher weight. share_got is the tenant's part of the time that all four were charged for during the measurement, by the node's own
-/// count: their turns on the core, and the copying of what they sent. share_wanted is the part by its weight. max_share_error is the largest difference between the two, as a part of share_wanted.
+/// count: their turns on the core, and the copying of what they sent. share_wanted is the part by its weight. max_share_error is the
+/// largest difference between the two, as a part of share_wanted.
 ///
 /// The victim answers a packet each millisecond. Its reply's time runs from the arrival of the packet in Net-In's burst until the reply is
 /// handed to the transmit burst. victim_p99_us_alone is that of a node without other work. victim_p99_us_with_hog is that of the same node
