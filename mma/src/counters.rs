@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::id::{TENANTS_MAX, TenantIndex};
-use crate::provision::{NeedsSlots, Provided};
 
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]
@@ -56,8 +55,6 @@ pub struct MovedCounters {
     pub dropped_instance_ended: Counter,
     /// How long copying what it sent took, in nanoseconds.
     pub copying_ns: Counter,
-    /// Frames wait for slots with pages.
-    pub(crate) needs_slots: NeedsSlots,
 }
 
 /// Activity of one guest, counted by its worker.
@@ -75,8 +72,6 @@ pub struct GuestCounters {
     pub wait_ns: Counter,
     /// A histogram of these waits.
     pub waits: WaitCounts,
-    /// The slots that its worker has provided.
-    pub(crate) provided: Provided,
 }
 
 /// A histogram of waits with power-of-two buckets, in microseconds. It is small enough to share the cache lines of an
@@ -141,7 +136,7 @@ pub struct MmaCounters {
     pub dropped_instance_ended: Counter,
     /// Bytes copied in total.
     pub copied_bytes: Counter,
-    /// Frames that wait before first stages: of chains that hold, or for pages.
+    /// Frames that wait before first stages of chains that hold.
     pub held: TenantCounts,
 }
 

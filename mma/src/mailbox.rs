@@ -17,15 +17,14 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader, SLOT_COUNT_MAX};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 
 use crate::copying::CopyingBill;
 use crate::counters::FwpCounters;
 use crate::id::{PortIndex, SlotIndex};
 use crate::phased::{Consumer, Entry, Producer};
-use crate::pool::{PAGE, PoolLayout};
+use crate::pool::PoolLayout;
 use crate::prefetch;
-use crate::provision::next_step;
 
 /// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
 /// comes back.
@@ -39,17 +38,6 @@ pub struct Delivery {
     pub port: PortIndex,
     /// What the receiving device reported, and which way the frame goes: bits as in a guest's descriptor.
     pub facts: u8,
-}
-
-/// In the place of a slot: the MMA needs more slots.
-const MORE_SLOTS: SlotIndex = SlotIndex(u16::MAX);
-
-impl Delivery {
-    /// Asks for slots with pages, for so many frames that wait; see [`crate::provision`].
-    pub(crate) fn more_slots(frames: usize) -> Self {
-        let len = frames.min(SLOT_COUNT_MAX as usize) as u16;
-        Self { slot: MORE_SLOTS, len, port: PortIndex(0), facts: 0 }
-    }
 }
 
 /// A slot that the guest has given up, and where the frame in it goes.
@@ -160,15 +148,6 @@ pub struct Mailbox {
     /// The guest's own slots, until its first packet: before that it must have nothing to send.
     own: Option<Range<u16>>,
     slot_size: u32,
-    /// Number of slots, from the first on, that are not the guest's own.
-    lent: u16,
-    /// Slots before this one have their pages, and so have the guest's own in this set.
-    provided: u16,
-    own_provided: Granted,
-    /// How often the MMA has asked for slots.
-    requests: u16,
-    /// More slots were provided, and the MMA is not told yet.
-    untold: bool,
     /// Number of outputs that its chain gives the FWP.
     outputs: u16,
     rx_tail: u32,
@@ -199,11 +178,6 @@ impl Mailbox {
             granted: Granted::none(header.slot_count),
             own: Some((header.slot_count - header.own_slots) as u16..header.slot_count as u16),
             slot_size: header.slot_size,
-            lent: (header.slot_count - header.own_slots) as u16,
-            provided: layout.provided(),
-            own_provided: Granted::none(if header.own_slots > 0 { header.slot_count } else { 0 }),
-            requests: 0,
-            untold: false,
             outputs,
             rx_tail: 0,
             tx_head: 0,
@@ -215,7 +189,7 @@ impl Mailbox {
     }
 
     /// Takes the entries of the guest's transmit ring, validates each descriptor, and pushes the valid ones to the
-    /// MMA's ring. Returns how many, and one more if slots were provided; the caller then notifies the MMA.
+    /// MMA's ring. Returns how many; the caller then notifies the MMA.
     ///
     /// # Errors
     /// The first violation. Descriptors before it have been pushed; none after it will be.
@@ -224,12 +198,12 @@ impl Mailbox {
         let tail = self.rings.tx_tail();
         let count = tail.wrapping_sub(self.tx_head);
         if count == 0 {
-            return Ok(self.news());
+            return Ok(0);
         }
         if count > self.rings.entries() {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
-        let (mut judged, mut bytes) = (Ok(count + self.news()), 0);
+        let (mut judged, mut bytes) = (Ok(count), 0);
         for _ in 0..count {
             match self.judge(self.rings.tx_entry(self.tx_head)) {
                 Ok(transmission) => {
@@ -266,54 +240,16 @@ impl Mailbox {
         }
         if to == TxTarget::Drop {
             self.counters.guest.dropped.add(1);
-        } else if slot >= self.lent && !self.own_provided.has(SlotIndex(slot)) {
-            self.provide_own(SlotIndex(slot));
         }
         Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
     }
 
-    /// Returns 1 if the MMA is to be told that slots were provided, and else 0. To be called once a turn at least.
-    #[inline]
-    pub fn news(&mut self) -> u32 {
-        std::mem::take(&mut self.untold).into()
-    }
-
-    /// Provides the pages of further slots, for so many frames that wait: on the account of the FWP, whose turn it is.
-    #[cold]
-    fn provide(&mut self, frames: u16) {
-        let step = next_step(self.provided, self.lent, frames, self.slot_size);
-        self.provided = step.end;
-        self.rings.touch_slots(step);
-        self.counters.guest.provided.set(self.provided, self.requests);
-        self.untold = true;
-    }
-
-    /// Provides slots if frames wait for some. To be called when the guest is preempted: it may be long before it waits,
-    /// and what the MMA asks for is read.
-    #[cold]
-    pub fn provide_meanwhile(&mut self) {
-        if self.provided < self.lent && self.counters.moved.needs_slots.is_set() {
-            self.provide(0);
-        }
-    }
-
-    #[cold]
-    fn provide_own(&mut self, slot: SlotIndex) {
-        self.own_provided.grant(slot);
-        self.rings.touch_slots(slot.0..slot.0 + 1);
-    }
-
-    /// Writes what the MMA has delivered into the guest's receive ring, and provides slots if it asks for some. Returns
-    /// the number of entries, returned slots included.
+    /// Writes what the MMA has delivered into the guest's receive ring. Returns the number of entries, returned slots
+    /// included.
     pub fn publish(&mut self) -> u32 {
         let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
-        let mut wanted = None;
-        let taken = self.deliver.take_batch(rings.entries() as usize, |delivery| {
+        let count = self.deliver.take_batch(rings.entries() as usize, |delivery| {
             let Delivery { slot, len, port, facts } = delivery;
-            if slot == MORE_SLOTS {
-                wanted = Some(len);
-                return;
-            }
             let offset = RX_HEADROOM as u16;
             granted.grant(slot);
             rings.prefetch_payload(slot, offset);
@@ -321,7 +257,6 @@ impl Mailbox {
             rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags, reserved: 0 });
             *rx_tail = rx_tail.wrapping_add(1);
         });
-        let count = taken - usize::from(wanted.is_some());
         if count > 0 {
             rings.set_rx_tail(*rx_tail);
             if let Some(own) = self.own.take() {
@@ -329,10 +264,6 @@ impl Mailbox {
             }
             // Most guests send what they receive: by then the ring's entries are in the cache.
             self.transmit.prefetch_row(count);
-        }
-        if let Some(frames) = wanted {
-            self.requests = self.requests.wrapping_add(1);
-            self.provide(frames);
         }
         count as u32
     }
@@ -398,10 +329,6 @@ impl Granted {
         self.bits[usize::from(slot.0) / 64] |= 1 << (slot.0 % 64);
     }
 
-    fn has(&self, slot: SlotIndex) -> bool {
-        self.bits.get(usize::from(slot.0) / 64).is_some_and(|bits| bits & (1 << (slot.0 % 64)) != 0)
-    }
-
     /// Takes the slot from the guest; returns false if the guest did not own it.
     fn revoke(&mut self, slot: SlotIndex) -> bool {
         let (word, bit) = (usize::from(slot.0) / 64, 1 << (slot.0 % 64));
@@ -449,22 +376,6 @@ impl GuestRings {
     fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
         prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
-    }
-
-    /// Makes the kernel provide the pages of slots. No byte changes.
-    fn touch_slots(&self, slots: Range<u16>) {
-        let start = self.slots.as_ptr().addr();
-        let [from, to] = [slots.start, slots.end].map(|slot| usize::from(slot) * self.slot_size as usize);
-        let page = PAGE as usize;
-        let later = ((start + from + 1).next_multiple_of(page) - start..to).step_by(page);
-        for at in std::iter::once(from).filter(|_| from < to).chain(later) {
-            // SAFETY: a byte of the pool, which is mapped; the guest is not running, and the MMA neither has a slot before it
-            // is told of it nor one that the guest owns. Written, because a read would leave the image's own page in place.
-            unsafe {
-                let byte = self.slots.as_ptr().add(at);
-                byte.write_volatile(byte.read_volatile());
-            }
-        }
     }
 
     /// Prefetches both rings' headers, and the entries at these indices.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   gateway --Inbound--> [Dock] --deliver--> slot of the target's pool --notified per batch--> worker
-//!                          ^  \--held if the target has no free slot, and its chain holds frames or slots are to come
+//!                          ^  \--held if the target has no free slot and its chain holds frames
 //!                          |
 //!                          +--send--- move_output <-- FWPs with output <-- worker
 //!                                       \--copy--> slot of the next stage's pool
@@ -39,7 +39,6 @@ use crate::mailbox::TxTarget;
 use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::upcoming::UpcomingInstances;
-use crate::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 
 /// Frames taken from the gateway, and notifications of FWPs with output, per poll, unless output waits for turns.
@@ -84,7 +83,6 @@ pub struct Mma {
     /// When the output that was moved last had been moved, in ticks.
     moved_at: u64,
     held: HeldFrames,
-    waiting: WaitingFrames,
     present: PresentTenants,
     counters: Arc<MmaCounters>,
     warmth: Prefetcher,
@@ -131,8 +129,7 @@ impl Mma {
         events: Sender<MmaEvent>,
     ) -> Self {
         let counters = Arc::<MmaCounters>::default();
-        let waiting_max = link.inbound.capacity() / 2;
-        let held = HeldFrames::new(waiting_max, counters.held.clone());
+        let held = HeldFrames::new(link.inbound.capacity() / 2, counters.held.clone());
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
@@ -149,7 +146,6 @@ impl Mma {
             stopwatch: Stopwatch::start(),
             moved_at: 0,
             held,
-            waiting: WaitingFrames::new(waiting_max),
             present: PresentTenants::none(),
             counters,
             warmth: Prefetcher::default(),
@@ -242,7 +238,7 @@ impl Mma {
         let Endpoint { held, transmit, inlet, counters, upstream, copying, share, .. } = &mut *endpoint;
         let moved = &counters.moved;
         copying.publish(&self.stopwatch, moved);
-        while let Some(frame) = self.waiting.pop(held) {
+        for frame in held.drain(..) {
             self.held.remove(share.tenant);
             moved.dropped_instance_ended.add(1);
             self.dock.keep(frame.into_buffer());

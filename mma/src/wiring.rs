@@ -2,10 +2,12 @@
 //!
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
+use crate::buffer::Frame;
 use crate::copying::{CopyShare, CopyingTime};
 use crate::counters::FwpCounters;
 use crate::direction::{Direction, Sides};
@@ -15,7 +17,6 @@ use crate::phased::{Consumer, Producer};
 use crate::pool::PoolRegion;
 use crate::prefetch;
 use crate::slots::{FreeSlots, IngressInfo, SlotIngress};
-use crate::waiting::WaitingList;
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,10 +271,6 @@ pub struct Endpoint {
     pub(crate) queued: bool,
     /// It is to be detached when its output has been moved.
     pub(crate) leaving: bool,
-    /// Its worker has been asked for slots with pages, and has not read that.
-    pub(crate) asked: bool,
-    /// How often it has been asked.
-    requests: u16,
     /// Whether frames that find no room are held upstream.
     pub(crate) holds: bool,
     /// On whose account its output is moved.
@@ -283,8 +280,8 @@ pub struct Endpoint {
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
     pub(crate) worker: WorkerIndex,
-    /// Frames from the gateway that wait for a slot.
-    pub(crate) held: WaitingList,
+    /// Frames from the gateway that wait for a slot, in order. The capacity for all of them is allocated with the FWP.
+    pub(crate) held: VecDeque<Frame>,
     pub(crate) held_max: usize,
     /// FWPs whose output waits for a slot of this one.
     pub(crate) upstream: Vec<FwpId>,
@@ -292,8 +289,6 @@ pub struct Endpoint {
 
 /// Most FWPs that can wait for slots of another: a stage has no more predecessors.
 const UPSTREAM_MAX: usize = 64;
-/// The same if they wait only for slots to get their pages. Frames of further ones are dropped.
-const UPSTREAM_MAX_WITHOUT_PAGES: usize = 4;
 
 /// The parts of an endpoint besides its wiring.
 pub(crate) struct EndpointParts {
@@ -309,19 +304,14 @@ pub(crate) struct EndpointParts {
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
         let EndpointParts { id, pool, deliver, transmit, worker, share, counters } = parts;
-        let (lent, own, provided) = (pool.lent_count(), pool.own_count(), pool.provided());
+        let (lent, own) = (pool.lent_count(), pool.own_count());
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
-        let upstream_max = match holds {
-            true => UPSTREAM_MAX,
-            false if provided < lent => UPSTREAM_MAX_WITHOUT_PAGES,
-            false => 0,
-        };
         let outputs = Outputs::new(wiring);
         let came_by = SlotIngress::of_slots(lent, outputs.sides());
-        let inlet = RxPath { pool, free: FreeSlots::new(lent, provided, own), came_by, deliver };
+        let inlet = RxPath { pool, free: FreeSlots::all(lent, own), came_by, deliver };
         Self {
             id,
             inlet,
@@ -329,8 +319,6 @@ impl Endpoint {
             blocked: false,
             queued: false,
             leaving: false,
-            asked: false,
-            requests: 0,
             holds,
             share,
             copying: CopyingTime::default(),
@@ -338,9 +326,9 @@ impl Endpoint {
             transmit,
             counters,
             worker,
-            held: WaitingList::default(),
+            held: VecDeque::with_capacity(held_max),
             held_max,
-            upstream: Vec::with_capacity(upstream_max),
+            upstream: Vec::with_capacity(if holds { UPSTREAM_MAX } else { 0 }),
         }
     }
 
@@ -363,44 +351,6 @@ impl Endpoint {
             }
         });
         self.counters.moved.dropped_instance_ended.add(free.missing() as u64 + own);
-    }
-
-    /// Returns how many frames from the gateway may wait now: those that will have slots when these have pages, and those
-    /// that the chain holds.
-    #[inline]
-    pub(crate) fn waiting_max(&self) -> usize {
-        self.held_max + usize::from(self.inlet.free.to_come())
-    }
-
-    /// Asks for slots with pages, if there are others, for so many frames that wait. Returns whether its worker is to be
-    /// notified of that.
-    #[cold]
-    pub(crate) fn ask_for_slots(&mut self, frames: usize) -> bool {
-        if !self.inlet.free.can_grow() {
-            return false;
-        }
-        self.counters.moved.needs_slots.set(true);
-        let asks = !std::mem::replace(&mut self.asked, true);
-        if asks {
-            self.requests = self.requests.wrapping_add(1);
-            // There is room: each slot is in the ring once at most, and one that has no pages is not.
-            self.inlet.deliver.push(Delivery::more_slots(frames));
-        }
-        asks
-    }
-
-    /// Puts the slots into circulation that were provided since. Returns whether there are any.
-    #[cold]
-    pub(crate) fn take_provided(&mut self) -> bool {
-        let before = self.inlet.free.circulating();
-        let (slots, requests) = self.counters.guest.provided.read();
-        self.inlet.free.put_into_circulation(slots);
-        self.asked = requests != self.requests;
-        let came = self.inlet.free.circulating() > before;
-        if came {
-            self.counters.moved.needs_slots.set(false);
-        }
-        came
     }
 
     /// Returns the next hop of a transmission; none, if it is to be dropped.

@@ -3,7 +3,6 @@
 use super::ahead::AHEAD;
 use super::{Mma, Moved, mark_unnotified};
 use crate::buffer::Frame;
-use crate::copying::FRAME_COST;
 use crate::link::Inbound;
 use crate::tuning;
 use crate::wiring::{Accepted, Endpoint, RxBatch};
@@ -12,7 +11,7 @@ impl Mma {
     /// Delivers the first of `max` waiting frames, and the frames directly behind it for the same FWP, into its pool.
     /// Returns how many.
     pub(super) fn deliver_run(&mut self, max: usize) -> usize {
-        let Self { table, dock, counters, untold, held, waiting, .. } = self;
+        let Self { table, dock, counters, untold, held, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
@@ -21,8 +20,7 @@ impl Mma {
             frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
-        let waiting_max = endpoint.waiting_max();
-        let Endpoint { inlet, held: list, counters: own, share, .. } = endpoint;
+        let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, share, .. } = endpoint;
         let mut moved = Moved::default();
         let ahead = if tuning::is_full() { AHEAD } else { usize::MAX };
         inlet.deliver.prefetch_row(run);
@@ -41,12 +39,12 @@ impl Mma {
             // stores,
             // and stores into slots are slow. If frames already wait for this FWP, this one queues behind them.
             let Some(next) = frames.peek(0) else { break };
-            let accepted = if list.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
+            let accepted = if waiting.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
             let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
                 Accepted::Yes => moved.add(frame.len()),
-                Accepted::NoSlot if list.len() < waiting_max && held.add(share.tenant) => {
-                    waiting.push(list, frame);
+                Accepted::NoSlot if waiting.len() < *waiting_max && held.add(share.tenant) => {
+                    waiting.push_back(frame);
                     continue;
                 }
                 Accepted::NoSlot => own.moved.dropped_no_slot.add(1),
@@ -59,39 +57,27 @@ impl Mma {
             moved.count_received(endpoint);
             mark_unnotified(endpoint, untold);
         }
-        if !endpoint.held.is_empty() && endpoint.ask_for_slots(endpoint.held.len()) {
-            mark_unnotified(endpoint, untold);
-        }
         run
     }
 
-    /// Uses the slots that an FWP's worker has provided, if it was asked to. Returns what that costs.
-    #[cold]
-    pub(super) fn slots_provided(&mut self, endpoint: &mut Endpoint) -> i64 {
-        if endpoint.take_provided() { self.slots_freed(endpoint) } else { 0 }
-    }
-
-    /// Uses an FWP's freed slots: first for frames held for it, then for its predecessors' output. Returns what the frames
-    /// cost.
-    #[inline]
-    pub(super) fn slots_freed(&mut self, endpoint: &mut Endpoint) -> i64 {
+    /// Uses an FWP's freed slots: first for frames held for it, then for its predecessors' output.
+    pub(super) fn slots_freed(&mut self, endpoint: &mut Endpoint) {
         self.unblocked.extend(endpoint.upstream.drain(..));
-        if endpoint.held.is_empty() { 0 } else { self.deliver_held(endpoint) }
-    }
-
-    /// Delivers frames held for an FWP, as far as it has slots.
-    #[inline(never)]
-    fn deliver_held(&mut self, endpoint: &mut Endpoint) -> i64 {
+        if endpoint.held.is_empty() {
+            return;
+        }
         let Endpoint { inlet, held, counters, share, .. } = endpoint;
         let mut moved = Moved::default();
         let mut intake = inlet.open();
-        while let Some(frame) = self.waiting.front(held) {
-            match accept(&mut intake, frame) {
+        while let Some(frame) = held.pop_front() {
+            match accept(&mut intake, &frame) {
                 Accepted::Yes => moved.add(frame.len()),
                 Accepted::TooLong => counters.moved.dropped_too_long.add(1),
-                Accepted::NoSlot => break,
+                Accepted::NoSlot => {
+                    held.push_front(frame);
+                    break;
+                }
             }
-            let Some(frame) = self.waiting.pop(held) else { break };
             self.held.remove(share.tenant);
             self.dock.keep(frame.into_buffer());
         }
@@ -100,10 +86,6 @@ impl Mma {
             moved.count_received(endpoint);
             mark_unnotified(endpoint, &mut self.untold);
         }
-        if !endpoint.held.is_empty() && endpoint.ask_for_slots(endpoint.held.len()) {
-            mark_unnotified(endpoint, &mut self.untold);
-        }
-        i64::from(FRAME_COST) * moved.frames as i64 + moved.bytes as i64
     }
 }
 

@@ -1,15 +1,17 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
+use std::collections::VecDeque;
+
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
 use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
+use crate::buffer::Frame;
 use crate::copying::FRAME_COST;
 use crate::gateway_link::TxBlocked;
 use crate::id::{FwpId, PortIndex};
 use crate::mailbox::TxTarget;
 use crate::notify::NAMES_MAX;
 use crate::slots::IngressInfo;
-use crate::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
 /// Frames of outputs that are moved, over all FWPs, before their workers are notified.
@@ -32,6 +34,8 @@ enum BlockedOn {
 struct Bounds {
     frames: usize,
     cost: i64,
+    /// Frames of the same output that were taken before.
+    before: usize,
 }
 
 /// A row of frames that took the same edge.
@@ -58,11 +62,11 @@ fn frame_cost(len: u32) -> i64 {
     i64::from(FRAME_COST + len)
 }
 
-/// Returns what the next frame costs that waits before the FWP, if there is one: it is copied into the slot of the frame
-/// that is moved.
+/// Returns what the frame costs that waits before the FWP behind `before` others, if there is one: it is copied into the
+/// slot of the frame that is moved as the next one after as many.
 #[inline(always)]
-fn next_held_cost(waiting: &WaitingFrames, held: &mut WaitingList) -> i64 {
-    waiting.next_len(held).map_or(0, frame_cost)
+fn next_held_cost(held: &VecDeque<Frame>, before: usize) -> i64 {
+    held.get(before).map_or(0, |frame| frame_cost(frame.len()))
 }
 
 impl Mma {
@@ -174,7 +178,7 @@ impl Mma {
     /// Queues an FWP for its tenant's turn, unless it is queued or its output waits for room.
     pub(super) fn queue(&mut self, id: FwpId) {
         if let Some(from) = self.table.get_mut(id)
-            && (!from.blocked || from.asked)
+            && !from.blocked
             && !std::mem::replace(&mut from.queued, true)
         {
             self.turns.push(id, from.share);
@@ -208,9 +212,7 @@ impl Mma {
             return Visited { frames: 0, cost: VISIT_COST.into(), has_more: false };
         };
         from.queued = false;
-        let arrived = if from.asked { self.slots_provided(&mut from) } else { 0 };
-        let mut visited = self.move_output(&mut from, cost_max);
-        visited.cost += arrived;
+        let visited = self.move_output(&mut from, cost_max);
         let now = self.stopwatch.ticks();
         from.copying.add(now.saturating_sub(self.moved_at), visited.cost as u64);
         self.moved_at = now;
@@ -233,10 +235,9 @@ impl Mma {
     fn move_output(&mut self, from: &mut Endpoint, cost_max: i64) -> Visited {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
-        from.held.ask_from_first();
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
-            let bounds = Bounds { frames: left, cost: credit };
+            let bounds = Bounds { frames: left, cost: credit, before: waiting - left };
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, bounds),
                 Some(course) => match course.edge {
@@ -255,7 +256,6 @@ impl Mma {
         let frames = waiting - left;
         if frames > 0 {
             from.inlet.return_own();
-            // Their cost is known: see `next_held_cost`.
             self.slots_freed(from);
         }
         Visited { frames, cost: cost_max - credit, has_more: left > 0 && !from.blocked }
@@ -271,7 +271,7 @@ impl Mma {
         {
             from.inlet.free.push(next.slot);
             sent.take();
-            cost += frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(0) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
         }
         Row { taken, cost, halt: None }
@@ -286,10 +286,10 @@ impl Mma {
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_instance_ended.add(1);
-            let cost = frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
+            let cost = frame_cost(0) + next_held_cost(&from.held, bounds.before);
             return Row { taken: 1, cost, halt: None };
         };
-        let may_halt = (next.holds || next.inlet.free.can_grow()) && next.upstream.len() < next.upstream.capacity();
+        let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
         let affordable = 1 + bounds.cost as usize / FRAME_COST as usize;
         next.inlet.deliver.prefetch_row(bounds.frames.min(affordable));
@@ -314,16 +314,13 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
         }
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(next);
             moved.count_sent(from);
-            mark_unnotified(next, &mut self.untold);
-        }
-        if halt.is_some() && next.ask_for_slots(bounds.frames - taken) {
             mark_unnotified(next, &mut self.untold);
         }
         Row { taken, cost, halt }
@@ -361,7 +358,7 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
             taken += 1;
         }
         drop(exit);

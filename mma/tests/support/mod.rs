@@ -54,8 +54,6 @@ pub(crate) struct Guest {
     header: PoolHeader,
     rx_head: u32,
     tx_tail: u32,
-    /// Only the first slot's pages are provided.
-    is_new: bool,
 }
 
 /// Fields of a ring's header, by their offset.
@@ -87,28 +85,11 @@ impl Guest {
     /// Makes a guest with this pool header, in whole pages of memory.
     pub(crate) fn with_header(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
         PoolLayout::check(header, memory_bytes)?;
-        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0, is_new: false })
-    }
-
-    /// Gives it memory that was never touched, but for its rings and its first slot.
-    pub(crate) fn new_in_memory(self) -> Self {
-        let memory = Memory::untouched(self.memory.bytes);
-        let layout = PoolLayout::check(self.header, self.memory.bytes).unwrap().new_in_memory();
-        let PoolHeader { rx_ring, slots, slot_size, .. } = self.header;
-        // The rings lie before the slots.
-        let end = slots + u32::from(layout.provided()) * slot_size;
-        memory.set_bytes(rx_ring as usize, &vec![0; (end - rx_ring) as usize]);
-        Self { memory, is_new: true, ..self }
-    }
-
-    /// Lets the MMA use all slots from the start, although they have no pages.
-    pub(crate) fn with_pages_untouched(self) -> Self {
-        Self { is_new: false, ..self }
+        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0 })
     }
 
     fn layout(&self) -> PoolLayout {
-        let layout = PoolLayout::check(self.header, self.memory.bytes).unwrap();
-        if self.is_new { layout.new_in_memory() } else { layout }
+        PoolLayout::check(self.header, self.memory.bytes).unwrap()
     }
 
     pub(crate) fn header(&self) -> &PoolHeader {
@@ -338,13 +319,6 @@ impl Fwp {
             self.outputs.lock().unwrap().raise(self.id);
         }
         collected
-    }
-
-    /// Notifies the MMA if slots were provided, as its worker does when the guest is preempted.
-    pub(crate) fn tell_news(&mut self) {
-        if self.mailbox.news() > 0 {
-            self.outputs.lock().unwrap().raise(self.id);
-        }
     }
 
     /// Returns what the MMA counted for it.

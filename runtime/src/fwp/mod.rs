@@ -107,7 +107,7 @@ impl FwpContext {
 pub enum Turn {
     /// It waits for packets, or for its deadline ([`Fwp::deadline_ns`]).
     Waiting {
-        /// How many packets it has sent, and one more if its worker has provided slots; the MMA is to be notified of them.
+        /// How many packets it has sent; the MMA is to be notified of them.
         sent: u32,
     },
     /// It was preempted, or yielded, and wants to continue.
@@ -246,9 +246,7 @@ impl Fwp {
             self.begun |= fresh > 0;
             let is_due = self.begun && started_ns >= self.shared.deadline_ns();
             if fresh == 0 && !is_due && occasion == TurnReason::Work {
-                let sent = self.mailbox.news();
-                // Providing slots takes time, which is the FWP's.
-                return (Turn::Waiting { sent }, if sent > 0 { clock.next() } else { started_ns });
+                return (Turn::Waiting { sent: 0 }, started_ns);
             }
             // A guest in a rehearsal is told neither that nothing has come nor that its deadline has passed.
             self.shared.note_exchange((fresh > 0 || is_due).then_some(fresh));
@@ -264,10 +262,7 @@ impl Fwp {
                     Err(violation) => Turn::Ended(violation.into()),
                 }
             }
-            Poll::Pending => {
-                self.mailbox.provide_meanwhile();
-                Turn::Preempted
-            }
+            Poll::Pending => Turn::Preempted,
             Poll::Ready((store, outcome)) => {
                 *self.life = Life::Over(Box::new(store));
                 let reason = EndReason::of(outcome);
@@ -292,12 +287,6 @@ impl Fwp {
     #[inline]
     fn collect(&mut self) -> Result<u32, Violation> {
         self.mailbox.collect().inspect_err(|violation| self.ended = Some(Box::new((*violation).into())))
-    }
-
-    /// Returns whether its worker has provided slots, of which the MMA is to be notified, although it has not sent anything.
-    #[cold]
-    pub(crate) fn has_news(&mut self) -> bool {
-        self.mailbox.news() > 0
     }
 
     /// Stops it for good, whatever it is doing.

@@ -418,9 +418,6 @@ impl Worker {
                 (if has_input { After::HasInput } else { After::Waits }, TurnOutcome::Less)
             }
             Turn::Preempted => {
-                if fwp.has_news() {
-                    self.note_sent(id);
-                }
                 self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
                 (After::Preempted, TurnOutcome::WholeQuantum)
             }
