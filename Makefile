@@ -146,7 +146,7 @@ help:
 	@echo "make build              piniond, pinion, pinion-builder, and the sample functions"
 	@echo "make run [HOST=1]       a tour: a node, three clients, and the FWP that each gets"
 	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation, a minute of fuzzing"
-	@echo "make check              formatting and lints only"
+	@echo "make check              formatting, lints and documentation only"
 	@echo "make check-engine       whether Cargo.lock has the newest patch of wasmtime's line; asks the registry, so make test does not"
 	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
 	@echo "make test-integration   tests with real nodes and clients, as root; TEST=NAME for some of them, TUNING=off without prefetches"
