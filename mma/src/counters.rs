@@ -1,11 +1,11 @@
 //! Counters per FWP and per node. Each is written by one thread and can be read by any thread at any time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::id::{TENANTS_MAX, TenantIndex};
+use crate::leaving::LeavingCounts;
+use crate::tenant_counts::TenantCounts;
 
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]
@@ -104,33 +104,7 @@ impl WaitCounts {
     }
 }
 
-/// A number for each tenant, that one thread changes and others read. Clones are the same numbers.
-#[derive(Debug, Clone)]
-pub struct TenantCounts(Arc<[AtomicU32]>);
-
-impl Default for TenantCounts {
-    fn default() -> Self {
-        Self((0..TENANTS_MAX).map(|_| AtomicU32::new(0)).collect())
-    }
-}
-
-impl TenantCounts {
-    /// Returns a tenant's number.
-    #[must_use]
-    #[inline]
-    pub fn of(&self, tenant: TenantIndex) -> u32 {
-        self.0[usize::from(tenant.0)].load(Ordering::Relaxed)
-    }
-
-    /// Sets a tenant's number. Only one thread may do so.
-    #[inline]
-    pub(crate) fn set(&self, tenant: TenantIndex, count: u32) {
-        self.0[usize::from(tenant.0)].store(count, Ordering::Relaxed);
-    }
-}
-
 /// What the MMA counts and cannot assign to an FWP.
-#[derive(Debug, Default)]
 pub struct MmaCounters {
     /// Frames for an FWP that has ended.
     pub dropped_instance_ended: Counter,
@@ -138,6 +112,15 @@ pub struct MmaCounters {
     pub copied_bytes: Counter,
     /// Frames that wait before first stages of chains that hold.
     pub held: TenantCounts,
+    /// Frames that wait to leave.
+    pub leaving: LeavingCounts,
+}
+
+impl MmaCounters {
+    pub(crate) fn new(leaving: LeavingCounts) -> Self {
+        let [dropped_instance_ended, copied_bytes] = [Counter::default(), Counter::default()];
+        Self { dropped_instance_ended, copied_bytes, held: TenantCounts::default(), leaving }
+    }
 }
 
 #[cfg(test)]

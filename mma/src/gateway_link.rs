@@ -7,7 +7,7 @@
 
 use crate::buffer::{Buffer, Frame};
 use crate::id::{PortIndex, TenantIndex};
-use crate::leaving::{Leaving, PER_FREE};
+use crate::leaving::{Leaving, LeavingCounts, PER_FREE};
 use crate::link::{Inbound, MmaLink};
 use crate::spsc::{Consumer, Producer, Staging, Taking};
 
@@ -113,6 +113,11 @@ impl GatewayLink {
         let leaving = Leaving::new(link.outbound.capacity());
         // One more than `kept_max`: a buffer may be taken from the gateway and turn out too short.
         Self { link, kept: Vec::with_capacity(kept_max + 1), kept_max, leaving, given: false }
+    }
+
+    /// Returns how many frames of each tenant wait to leave, for other threads.
+    pub(crate) fn leaving_counts(&self) -> LeavingCounts {
+        self.leaving.counts(self.link.outbound.view())
     }
 
     /// Returns the number of received frames that wait, `max` at most.

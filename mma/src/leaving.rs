@@ -5,7 +5,10 @@
 //! (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Each frame is added and forgotten once, many
 //! at a time where that was put off. Nothing is allocated after creation.
 
-use crate::id::{TENANTS_MAX, TenantIndex};
+use crate::buffer::Frame;
+use crate::id::TenantIndex;
+use crate::spsc::View;
+use crate::tenant_counts::TenantCounts;
 
 /// See the module.
 pub(crate) const PER_FREE: usize = 8;
@@ -17,20 +20,39 @@ pub(crate) struct Leaving {
     /// The oldest frame that is counted, and where the next one goes.
     first: usize,
     next: usize,
-    by_tenant: Box<[u32]>,
+    by_tenant: TenantCounts,
+}
+
+/// What other threads see of it.
+pub struct LeavingCounts {
+    by_tenant: TenantCounts,
+    ring: View<Frame>,
+}
+
+impl LeavingCounts {
+    /// Returns how many frames of a tenant are in the ring, or were when the MMA counted last, if there are as many.
+    #[must_use]
+    pub fn of(&self, tenant: TenantIndex) -> u32 {
+        self.by_tenant.of(tenant).min(self.ring.len() as u32)
+    }
 }
 
 impl Leaving {
     /// Creates the counts of a ring for so many frames, a power of two.
     pub(crate) fn new(capacity: usize) -> Self {
         let owners = vec![TenantIndex(0); capacity.next_power_of_two()].into();
-        Self { owners, first: 0, next: 0, by_tenant: vec![0; TENANTS_MAX].into() }
+        Self { owners, first: 0, next: 0, by_tenant: TenantCounts::default() }
+    }
+
+    /// Returns what other threads see of it, and of its ring.
+    pub(crate) fn counts(&self, ring: View<Frame>) -> LeavingCounts {
+        LeavingCounts { by_tenant: self.by_tenant.clone(), ring }
     }
 
     /// Returns how many frames of a tenant are counted.
     #[inline(always)]
     pub(crate) fn count(&self, tenant: TenantIndex) -> usize {
-        self.by_tenant[usize::from(tenant.0)] as usize
+        self.by_tenant.of(tenant) as usize
     }
 
     /// Returns whether the oldest frame must be [forgotten](Self::settle) before another one is added.
@@ -45,14 +67,14 @@ impl Leaving {
         let place = self.next & (self.owners.len() - 1);
         self.owners[place] = tenant;
         self.next = self.next.wrapping_add(1);
-        self.by_tenant[usize::from(tenant.0)] += 1;
+        self.by_tenant.set(tenant, self.by_tenant.of(tenant) + 1);
     }
 
     /// Forgets the oldest frames, so that so many are left: those that the gateway has not taken.
     pub(crate) fn settle(&mut self, left: usize) {
         while self.next.wrapping_sub(self.first) > left {
             let owner = self.owners[self.first & (self.owners.len() - 1)];
-            self.by_tenant[usize::from(owner.0)] -= 1;
+            self.by_tenant.set(owner, self.by_tenant.of(owner) - 1);
             self.first = self.first.wrapping_add(1);
         }
     }

@@ -41,6 +41,7 @@ mod slots;
 pub mod spsc;
 pub mod stopwatch;
 mod sync;
+pub mod tenant_counts;
 pub mod tuning;
 pub mod upcoming;
 pub mod wiring;

@@ -128,13 +128,15 @@ impl Mma {
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
     ) -> Self {
-        let counters = Arc::<MmaCounters>::default();
-        let held = HeldFrames::new(link.inbound.capacity() / 2, counters.held.clone());
+        let waiting_max = link.inbound.capacity() / 2;
+        let dock = GatewayLink::new(link);
+        let counters = Arc::new(MmaCounters::new(dock.leaving_counts()));
+        let held = HeldFrames::new(waiting_max, counters.held.clone());
         Self {
             table: EndpointTable::new(fwps_max),
             outputs,
             workers: workers.into(),
-            dock: GatewayLink::new(link),
+            dock,
             commands,
             events,
             senders: Vec::with_capacity(NAMES_MAX),

@@ -98,6 +98,27 @@ pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
 }
 
+/// A look from outside at how many entries the ring has.
+pub struct View<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> View<T> {
+    /// Returns how many entries were published and not released, about now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        // In this order, as the first one never passes the second.
+        let head = self.shared.head.load(Ordering::Acquire);
+        self.shared.tail.load(Ordering::Acquire).wrapping_sub(head).min(self.shared.entries.len())
+    }
+
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Makes a ring for `capacity` entries, rounded up to a power of two.
 ///
 /// # Panics
@@ -123,6 +144,12 @@ impl<T> Producer<T> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.places.capacity()
+    }
+
+    /// Returns a view for other threads.
+    #[must_use]
+    pub fn view(&self) -> View<T> {
+        View { shared: Arc::clone(&self.shared) }
     }
 
     /// Returns the number of entries that can be staged now. Reads the consumer's index only if fewer than `wanted`

@@ -391,8 +391,11 @@ fn a_tenant_that_sends_into_all_buffers_it_can_get_leaves_some_to_others() {
     send_small(&mut house, alice, 4);
     house.mma.poll();
     assert_eq!(moved(&house, alice), (4, 0));
+    let leaving = |house: &House| [MALLORY, ALICE].map(|share| house.mma.counters().leaving.of(share.tenant));
+    assert_eq!(leaving(&house), [sent as u32, 4]);
     // When it has, and lends as many as before, the other one has its part again.
     let left = house.gateway.discard();
+    assert_eq!(leaving(&house), [0, 0]);
     assert_eq!(left as u64, sent + 4);
     house.gateway.lend_empties(left);
     let received = house.fwps[mallory].publish_all();

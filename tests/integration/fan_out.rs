@@ -258,6 +258,8 @@ fn burst(hold: &str) -> (u64, Value) {
     let held = bed.node.cli().resource(TENANT, "frames_held");
     let hold_full = if drops[0]["reason"] == "hold-full" { BURST - sent } else { 0 };
     assert_eq!((&held["used"], &held["refused"]), (&json!(0), &json!(hold_full)), "{held}");
+    let leaving = bed.node.cli().resource(TENANT, "frames_leaving");
+    assert_eq!((&leaving["used"], &leaving["refused"]), (&json!(0), &json!(0)), "{leaving}");
     (sent, drops)
 }
 

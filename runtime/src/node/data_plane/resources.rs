@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pinion_control::model::TenantName;
 use pinion_control::node::ResourceUse;
+use pinion_mma::counters::MmaCounters;
+use pinion_mma::id::TenantIndex;
 
 use super::DataPlane;
 use crate::reports::drop_ledger::ChainCounts;
@@ -26,8 +28,11 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let FwpShare { guaranteed, refused, preparing } = share;
     let Counts { fwps, serving, cached } = counts;
     let copied_bytes = chains.iter().map(ChainCounts::copied_bytes).sum();
-    let hold_full = chains.into_iter().map(|counts| counts.into_drops().of("hold-full")).sum();
-    let held = callable.map_or(0, |index| parts.mmas.iter().map(|mma| u64::from(mma.held.of(index))).sum());
+    let drops: Vec<_> = chains.into_iter().map(ChainCounts::into_drops).collect();
+    let dropped = |reason: &str| Some(drops.iter().map(|drops| drops.of(reason)).sum());
+    let of_mmas = |count: fn(&MmaCounters, TenantIndex) -> u32| {
+        callable.map_or(0, |index| parts.mmas.iter().map(|mma| u64::from(count(mma, index))).sum())
+    };
     parts.invocations.divide(&weights);
     let calls = callable.map(|index| parts.invocations.account(index)).unwrap_or_default();
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
@@ -54,7 +59,14 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
             refused: Some(waiting.refused),
             ..ResourceUse::of("frames_waiting", waiting.share.used.into())
         },
-        ResourceUse { refused: Some(hold_full), ..ResourceUse::of("frames_held", held) },
+        ResourceUse {
+            refused: dropped("hold-full"),
+            ..ResourceUse::of("frames_held", of_mmas(|mma, tenant| mma.held.of(tenant)))
+        },
+        ResourceUse {
+            refused: dropped("egress-full"),
+            ..ResourceUse::of("frames_leaving", of_mmas(|mma, tenant| mma.leaving.of(tenant)))
+        },
         ResourceUse {
             guaranteed: Some(calls.share.guaranteed.into()),
             refused: Some(calls.refused),
