@@ -72,9 +72,7 @@ impl Launchpad<'_> {
     }
 
     fn land(&mut self, (fwp, endpoint): (Box<Fwp>, Box<Endpoint>)) {
-        let place = fwp.place();
-        fwp.dismantle(endpoint);
-        self.spare.left(place);
+        self.spare.left(fwp.dismantle(endpoint));
     }
 }
 

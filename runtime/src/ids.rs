@@ -17,3 +17,11 @@ pub struct MemoryPlace {
     /// The template that it belongs to: [`crate::fwp::template::Template::mark`].
     pub(crate) template: usize,
 }
+
+/// Where the memory of an FWP lay that has been dismantled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftPlace {
+    pub(crate) place: MemoryPlace,
+    /// How many bytes its pages have that were written to and are still there, reset.
+    pub(crate) present_bytes: usize,
+}

@@ -6,6 +6,7 @@ use pinion_mma::wiring::Endpoint;
 use wasmtime::{Engine, Store};
 
 use super::{Fwp, FwpContext};
+use crate::ids::LeftPlace;
 use crate::memory::reset_check::Marked;
 
 impl Fwp {
@@ -15,9 +16,11 @@ impl Fwp {
     /// Unwinds a suspended fiber, and resets or unmaps memory: never call it on a worker, but on the thread that prepares FWPs of its engine,
     /// so that none gets its place before the reset was looked at.
     ///
+    /// Returns where its memory lay, and how much of that is left.
+    ///
     /// # Panics
     /// If the endpoint belongs to another FWP.
-    pub fn dismantle(mut self, mut endpoint: Box<Endpoint>) {
+    pub fn dismantle(mut self, mut endpoint: Box<Endpoint>) -> LeftPlace {
         assert_eq!(endpoint.id(), self.id, "the endpoint of another FWP is no proof");
         endpoint.settle();
         drop(endpoint);
@@ -25,7 +28,8 @@ impl Fwp {
         // SAFETY: `self` is consumed, so `life` is never used again; the MMA has released the memory.
         let end = || unsafe { ManuallyDrop::drop(&mut self.life) };
         // SAFETY: its guest never runs again, the MMA has released its memory, and host calls keep no reference into it.
-        unsafe { reset(self.overwrites.as_ref(), (place.address, place.bytes), end) };
+        let present_bytes = unsafe { reset(self.overwrites.as_ref(), (place.address, place.bytes), end) };
+        LeftPlace { place, present_bytes }
     }
 }
 
@@ -69,17 +73,16 @@ impl Drop for NewStore {
     }
 }
 
-/// Lets `end` reset a linear memory of this address and size, and looks at what it did, if the engine overwrites.
+/// Lets `end` reset a linear memory of this address and size, and looks at what it did, if the engine overwrites. Returns how many bytes are
+/// left there in pages that were written to.
 ///
 /// # Safety
 /// No guest runs in this memory any more, the MMA has released it, and there is no reference into it. `end` ends its instance.
-unsafe fn reset(overwrites: Option<&Engine>, (address, bytes): (usize, usize), end: impl FnOnce()) {
+unsafe fn reset(overwrites: Option<&Engine>, (address, bytes): (usize, usize), end: impl FnOnce()) -> usize {
     // SAFETY: as told.
     let marked = overwrites.map(|_| unsafe { Marked::new(address..address + bytes) });
     end();
-    if let Some(marked) = marked {
-        // SAFETY: the engine keeps its places mapped for as long as it lives, and `overwrites` is one. No other FWP is prepared meanwhile, as
-        // that is this thread's work.
-        unsafe { marked.return_missed() };
-    }
+    // SAFETY: the engine keeps its places mapped for as long as it lives, and `overwrites` is one. No other FWP is prepared meanwhile, as that
+    // is this thread's work.
+    marked.map_or(0, |marked| unsafe { marked.return_missed() }.left_bytes)
 }

@@ -261,9 +261,7 @@ impl Instances {
     }
 
     fn take_apart(&mut self, fwp: Fwp, endpoint: Box<Endpoint>) {
-        let place = fwp.place();
-        fwp.dismantle(endpoint);
-        self.spare.left(place);
+        self.spare.left(fwp.dismantle(endpoint));
     }
 
     /// Gives pages that no FWP uses any more back to the kernel. It must be known where all FWPs have their memory; so preparations of which

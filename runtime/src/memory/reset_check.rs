@@ -39,6 +39,15 @@ pub fn missed() -> u64 {
     MISSED.load(Ordering::Relaxed)
 }
 
+/// What was found in memory that had been reset.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LookedAt {
+    /// Pages that kept their marks.
+    missed: usize,
+    /// What the others have, in bytes: they stay where they are.
+    pub(crate) left_bytes: usize,
+}
+
 /// Linear memory whose written pages are marked.
 #[derive(Debug)]
 #[must_use = "the marks are to be looked for"]
@@ -70,25 +79,26 @@ impl Marked {
         Self { written: Some(written), unmarked }
     }
 
-    /// Returns pages that were not reset to the kernel; returns how many kept their marks. Call it when the memory has been reset.
+    /// Returns pages that were not reset to the kernel. Call it when the memory has been reset.
     ///
     /// # Safety
     /// The memory is still mapped, and no instance has it.
-    pub(crate) unsafe fn return_missed(self) -> u64 {
+    pub(crate) unsafe fn return_missed(self) -> LookedAt {
         // SAFETY: mapped memory, without an instance that could write to it.
         let is_missed = |word: &*mut u64| unsafe { word.read_volatile() } == *MARK;
+        let marked: usize = self.written.iter().flat_map(Written::present).map(|run| run.len()).sum();
         let mut missed = 0;
         for word in self.written.iter().flat_map(words).filter(is_missed) {
             // SAFETY: the same.
             unsafe { return_to_kernel(word.addr()..word.addr() + PAGE) };
             missed += 1;
         }
-        MISSED.fetch_add(missed, Ordering::Relaxed);
+        MISSED.fetch_add(missed as u64, Ordering::Relaxed);
         if !self.unmarked.is_empty() {
             // SAFETY: the same.
             unsafe { return_to_kernel(self.unmarked) };
         }
-        missed
+        LookedAt { missed, left_bytes: marked - missed * PAGE }
     }
 }
 
@@ -195,7 +205,7 @@ unsafe fn try_on(memory: *mut u8, len: usize, original: u8) -> Result<(), String
         for (_, word) in pages.filter(|(at, _)| !at.is_multiple_of(MISSED)) {
             word.cast::<u8>().write_bytes(original, PAGE);
         }
-        marked.return_missed()
+        marked.return_missed().missed
     };
     let is_clean = slice().iter().all(|byte| *byte == original);
     if missed == 0 || !is_clean {

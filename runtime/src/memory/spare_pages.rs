@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use rustix::mm::{Advice, madvise};
 
-use crate::ids::MemoryPlace;
+use crate::ids::{LeftPlace, MemoryPlace};
 use crate::templates::engine::{KEEP_MEMORY_BYTES, Reset};
 
 /// This much may be left, however little FWPs have. In bytes.
@@ -34,7 +34,7 @@ struct Places {
     /// Their addresses, in the order in which they were left.
     order: BTreeMap<u64, usize>,
     next: u64,
-    /// What may be present of all that is left, in bytes.
+    /// What is present of all that is left, in bytes.
     left_bytes: usize,
     /// The sizes of FWPs' memories when they were found, by address, and how much of all of them may be present.
     used: FxHashMap<usize, usize>,
@@ -93,7 +93,8 @@ impl Drop for NewPlace {
             }
             Some(place) if !self.is_kept => {
                 let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes());
-                self.spare.left(MemoryPlace { bytes: place.bytes.max(bytes), ..place });
+                let place = MemoryPlace { bytes: place.bytes.max(bytes), ..place };
+                self.spare.left(LeftPlace { place, present_bytes: present_bytes_max(place.bytes) });
             }
             Some(_) => {}
         }
@@ -102,8 +103,9 @@ impl Drop for NewPlace {
 
 #[derive(Debug)]
 struct Left {
-    /// How many bytes from this address on may be present.
+    /// In how many bytes from this address on pages may be present, and how many bytes these have.
     bytes: usize,
+    present_bytes: usize,
     /// The template of the instance that left them.
     template: usize,
     /// Its key in the order.
@@ -115,7 +117,7 @@ impl Places {
     fn take(&mut self, address: usize) -> Option<Left> {
         let left = self.left.remove(&address)?;
         self.order.remove(&left.number);
-        self.left_bytes -= present_bytes(left.bytes);
+        self.left_bytes -= left.present_bytes;
         Some(left)
     }
 
@@ -142,22 +144,23 @@ impl Places {
 
     fn use_place(&mut self, place: &MemoryPlace) {
         let before = self.used.insert(place.address, place.bytes).unwrap_or_default();
-        self.used_bytes = self.used_bytes + present_bytes(place.bytes) - present_bytes(before);
+        self.used_bytes = self.used_bytes + present_bytes_max(place.bytes) - present_bytes_max(before);
     }
 
-    fn leave(&mut self, MemoryPlace { address, bytes, template }: MemoryPlace) {
-        self.used_bytes -= present_bytes(self.used.remove(&address).unwrap_or_default());
+    fn leave(&mut self, LeftPlace { place, present_bytes }: LeftPlace) {
+        let MemoryPlace { address, bytes, template } = place;
+        self.used_bytes -= present_bytes_max(self.used.remove(&address).unwrap_or_default());
         self.take(address);
         let number = self.next;
         self.next += 1;
-        self.left.insert(address, Left { bytes, template, number });
+        self.left.insert(address, Left { bytes, present_bytes, template, number });
         self.order.insert(number, address);
-        self.left_bytes += present_bytes(bytes);
+        self.left_bytes += present_bytes;
     }
 }
 
 /// Returns how many bytes of a memory of this size may be present when it has been reset.
-fn present_bytes(memory: usize) -> usize {
+fn present_bytes_max(memory: usize) -> usize {
     memory.min(KEEP_MEMORY_BYTES)
 }
 
@@ -192,7 +195,7 @@ impl SparePages {
     }
 
     /// Notes that the FWP in this place has been dismantled. May return the pages of places that others left to the kernel.
-    pub fn left(&self, place: MemoryPlace) {
+    pub fn left(&self, place: LeftPlace) {
         if !self.stay {
             return;
         }
@@ -225,6 +228,10 @@ mod tests {
 
     const PAGE: usize = 4096;
 
+    fn whole(place: MemoryPlace) -> LeftPlace {
+        LeftPlace { place, present_bytes: place.bytes }
+    }
+
     #[test]
     fn unused_pages_return_to_the_kernel_and_no_byte_changes() {
         let (len, access) = (2 * PAGE, ProtFlags::READ | ProtFlags::WRITE);
@@ -239,8 +246,8 @@ mod tests {
         memory[0] = 0;
         memory[PAGE] = b'x';
         let spare = SparePages::new(Reset::Overwrite);
-        spare.left(ended);
-        spare.left(serving);
+        spare.left(whole(ended));
+        spare.left(whole(serving));
         let mut new = spare.new_place();
         let mut between = 0;
         // It may be in either place.
@@ -261,9 +268,9 @@ mod tests {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
         let spare = SparePages::new(Reset::Overwrite);
         assert!(!has_pages(&spare, place));
-        spare.left(place);
+        spare.left(whole(place));
         assert!(!has_pages(&spare, MemoryPlace { template: 2, ..place }), "pages of another template");
-        spare.left(place);
+        spare.left(whole(place));
         assert!(has_pages(&spare, place));
         assert!(!has_pages(&spare, place));
         // An FWP that is not prepared to its end leaves its pages.
@@ -310,15 +317,15 @@ mod tests {
             numbers.sort_unstable();
             numbers
         };
-        (1..=COUNT / 2).for_each(|number| spare.left(place(number)));
+        (1..=COUNT / 2).for_each(|number| spare.left(whole(place(number))));
         assert_eq!(left(), (1..=COUNT / 2).collect::<Vec<_>>(), "as much as FWPs have");
-        (COUNT / 2 + 1..=COUNT).for_each(|number| spare.left(place(number)));
+        (COUNT / 2 + 1..=COUNT).for_each(|number| spare.left(whole(place(number))));
         assert_eq!(left(), (COUNT - 15..=COUNT).collect::<Vec<_>>(), "16 MiB, as no FWP is left");
         take(COUNT);
         assert_eq!(left(), (COUNT - 15..COUNT).collect::<Vec<_>>());
         let new = spare.new_place();
-        spare.left(place(COUNT));
-        spare.left(place(COUNT + 1));
+        spare.left(whole(place(COUNT)));
+        spare.left(whole(place(COUNT + 1)));
         assert_eq!(left().len(), 17, "the place of an FWP that is being made is not known");
         drop(new);
         // SAFETY: the mapping is not used any more.
@@ -326,10 +333,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_counts_by_the_pages_that_are_present() {
+        const COUNT: usize = 1_000;
+        let spare = SparePages::new(Reset::Overwrite);
+        for number in 1..=COUNT {
+            let place = MemoryPlace { address: number * KEEP_MEMORY_BYTES, bytes: KEEP_MEMORY_BYTES, template: 1 };
+            spare.left(LeftPlace { place, present_bytes: LEFT_BYTES_MIN / COUNT });
+        }
+        assert_eq!(spare.places().left.len(), COUNT);
+    }
+
+    #[test]
     fn nothing_is_left_where_memory_is_unmapped() {
         let place = MemoryPlace { address: 16 * PAGE, bytes: PAGE, template: 1 };
         let spare = SparePages::new(Reset::Unmap);
-        spare.left(place);
+        spare.left(whole(place));
         assert!(!has_pages(&spare, place));
     }
 }

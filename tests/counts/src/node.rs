@@ -156,9 +156,7 @@ impl House {
     }
 
     pub(crate) fn take_apart(&mut self, (fwp, endpoint): Prepared) {
-        let place = fwp.place();
-        fwp.dismantle(endpoint);
-        self.spare.left(place);
+        self.spare.left(fwp.dismantle(endpoint));
     }
 }
 
