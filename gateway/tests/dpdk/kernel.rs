@@ -19,7 +19,8 @@ fn pings_pass(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) 
         let received = port.counters().received.bytes.value() - before.0;
         let sent = port.counters().sent.frames.value() - before.1;
         assert!(received >= u64::from(PINGS * (payload_len + 42)));
-        assert_eq!(sent, u64::from(PINGS));
+        // A pinger that has no answer in time sends one more.
+        assert!(sent >= u64::from(PINGS), "{sent}");
     }
     assert_eq!(port.counters().sent.dropped_full.value(), 0);
     assert_eq!(port.facts().missed, 0);
