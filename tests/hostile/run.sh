@@ -4,20 +4,34 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp --directory)
+trap 'rm -rf "$logs"' EXIT
+: >"$logs/table"
 
-status=0
-cargo test --release --workspace --test hostile -- --include-ignored --show-output >"$log" 2>&1 || status=$?
-if ! grep -q '^test result:' "$log" || { ((status)) && ! grep -q ' FAILED$' "$log"; }; then
-	cat "$log"
-	exit 1
-fi
-((status == 0)) || sed -n '/^failures:/,$p' "$log"
-sed -nE 's/^test ([a-z_]+)::([a-z_0-9]+) \.\.\. (ok|FAILED)$/\1 \2 \3/p' "$log" | sort |
-	while read -r part attack outcome; do
-		printf '%-10s %-110s %s\n' "$part" "${attack//_/ }" "${outcome/ok/held}"
-	done
-awk '/^---- .* stdout ----$/ { gsub("_", " ", $2); attack = $2 } /^neighbours/ { print attack ": " $0 }' "$log" | sort -u
-sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed;.*/\1 passed, \2 failed/p' "$log"
-exit "$status"
+# Runs tests of a program. Adds `part attack outcome` for each of them to the table; their part is their module, if none is given.
+run() {
+	local part=$1 program=$2 log status=0
+	shift 2
+	log="$logs/$program"
+	cargo test --release --workspace --test "$program" -- "$@" >"$log" 2>&1 || status=$?
+	if ! grep -q '^test result:' "$log" || { ((status)) && ! grep -q ' FAILED$' "$log"; } || grep -q '^running 0 tests' "$log"; then
+		cat "$log"
+		exit 1
+	fi
+	((status == 0)) || sed -n '/^failures:/,$p' "$log"
+	sed -nE 's/^test (.*) \.\.\. (ok|FAILED)$/\1 \2/p' "$log" | sed -E 's/^([a-z_]+)::([a-z_0-9]+) /\1 \2 /; t; s/^/- /' |
+		sed "${part:+s/^[^ ]* /$part /}" >>"$logs/table"
+}
+
+run '' hostile --include-ignored --show-output
+while read -r part program filter; do
+	[[ $part == \#* ]] || run "$part" "$program" ${filter:+"$filter"} </dev/null
+done <tests/hostile/elsewhere
+
+sort "$logs/table" | while read -r part attack outcome; do
+	printf '%-10s %-120s %s\n' "$part" "${attack//_/ }" "${outcome/ok/held}"
+done
+awk '/^---- .* stdout ----$/ { gsub("_", " ", $2); attack = $2 } /^neighbours/ { print attack ": " $0 }' "$logs/hostile" | sort -u
+failed=$(grep -c ' FAILED$' "$logs/table" || true)
+echo "$(($(wc -l <"$logs/table") - failed)) passed, $failed failed"
+((failed == 0))
