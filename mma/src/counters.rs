@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::leaving::LeavingCounts;
+use crate::provision::SlotNumbers;
 use crate::tenant_counts::TenantCounts;
 
 /// A number that one thread adds to and others read.
@@ -72,6 +73,16 @@ pub struct GuestCounters {
     pub wait_ns: Counter,
     /// A histogram of these waits.
     pub waits: WaitCounts,
+    /// The slots that are wanted, which the MMA writes, and those that its worker has provided.
+    pub(crate) slots: SlotNumbers,
+}
+
+impl GuestCounters {
+    /// Returns how many slots of a pool of which not all had their pages its worker has provided: the pool's first ones.
+    #[must_use]
+    pub fn slots_provided(&self) -> u16 {
+        self.slots.provided()
+    }
 }
 
 /// A histogram of waits with power-of-two buckets, in microseconds. It is small enough to share the cache lines of an
@@ -110,7 +121,7 @@ pub struct MmaCounters {
     pub dropped_instance_ended: Counter,
     /// Bytes copied in total.
     pub copied_bytes: Counter,
-    /// Frames that wait before first stages of chains that hold.
+    /// Frames that wait before first stages: of chains that hold, or for pages.
     pub held: TenantCounts,
     /// Frames that wait to leave.
     pub leaving: LeavingCounts,

@@ -16,7 +16,7 @@ use crate::wiring::{Endpoint, EndpointParts, Wiring};
 /// which its MMA knows the worker; `share`, on whose account the MMA moves what it sends.
 ///
 /// # Safety
-/// * `layout` was checked against this memory.
+/// * `layout` was checked against this memory. Pages that it takes for provided are.
 /// * The memory neither moves nor is unmapped until both sides are dropped. When detached, the MMA's side comes back by
 ///   [`crate::mover::MmaEvent::Detached`]: from then on the MMA no longer uses the memory.
 /// * The mailbox is used only while the guest is not running.

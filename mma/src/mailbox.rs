@@ -16,15 +16,19 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
+use quanta::Instant;
 
 use crate::copying::CopyingBill;
 use crate::counters::FwpCounters;
 use crate::id::{PortIndex, SlotIndex};
 use crate::phased::{Consumer, Entry, Producer};
-use crate::pool::PoolLayout;
+use crate::pool::{PAGE, PoolLayout};
 use crate::prefetch;
+use crate::provision::next_step;
 
 /// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
 /// comes back.
@@ -52,6 +56,10 @@ pub struct Transmission {
     /// Where the frame goes.
     pub to: TxTarget,
 }
+
+/// Most bytes of the guest's own slots that are collected at once when they are sent for the first time: they are touched
+/// then, and the guest may not have done that.
+const OWN_BYTES_MAX: u32 = 256 * 1024;
 
 /// Where a guest sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,10 +152,21 @@ pub enum Violation {
 /// The worker's side of one FWP.
 pub struct Mailbox {
     rings: GuestRings,
-    granted: Granted,
+    granted: SlotSet,
     /// The guest's own slots, until its first packet: before that it must have nothing to send.
     own: Option<Range<u16>>,
     slot_size: u32,
+    /// Number of slots, from the first on, that are not the guest's own.
+    lent: u16,
+    /// Slots before this one have their pages, and so have the guest's own in this set.
+    provided: u16,
+    own_provided: SlotSet,
+    /// More slots were provided, and the MMA is not notified yet.
+    has_news: bool,
+    /// How long providing took since that was asked for.
+    providing: Duration,
+    /// Descriptors were left in the guest's ring for its next turn.
+    has_left_some: bool,
     /// Number of outputs that its chain gives the FWP.
     outputs: u16,
     rx_tail: u32,
@@ -175,9 +194,15 @@ impl Mailbox {
         Self {
             // SAFETY: the caller's promise.
             rings: unsafe { GuestRings::new(memory, layout) },
-            granted: Granted::none(header.slot_count),
+            granted: SlotSet::none(header.slot_count),
             own: Some((header.slot_count - header.own_slots) as u16..header.slot_count as u16),
             slot_size: header.slot_size,
+            lent: (header.slot_count - header.own_slots) as u16,
+            provided: layout.provided(),
+            own_provided: SlotSet::none(if header.own_slots > 0 { header.slot_count } else { 0 }),
+            has_news: false,
+            providing: Duration::ZERO,
+            has_left_some: false,
             outputs,
             rx_tail: 0,
             tx_head: 0,
@@ -189,7 +214,8 @@ impl Mailbox {
     }
 
     /// Takes the entries of the guest's transmit ring, validates each descriptor, and pushes the valid ones to the
-    /// MMA's ring. Returns how many; the caller then notifies the MMA.
+    /// MMA's ring. Returns how many; the caller then notifies the MMA. Of the guest's own slots that were never sent
+    /// before, some may be left for the next call, with all that is behind them.
     ///
     /// # Errors
     /// The first violation. Descriptors before it have been pushed; none after it will be.
@@ -197,15 +223,25 @@ impl Mailbox {
     pub fn collect(&mut self) -> Result<u32, Violation> {
         let tail = self.rings.tx_tail();
         let count = tail.wrapping_sub(self.tx_head);
+        self.has_left_some = false;
         if count == 0 {
             return Ok(0);
         }
         if count > self.rings.entries() {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
-        let (mut judged, mut bytes) = (Ok(count), 0);
-        for _ in 0..count {
-            match self.judge(self.rings.tx_entry(self.tx_head)) {
+        let (mut judged, mut bytes, mut own_bytes) = (Ok(count), 0, OWN_BYTES_MAX);
+        for taken in 0..count {
+            let descriptor = self.rings.tx_entry(self.tx_head);
+            if self.is_first_of_own(&descriptor) {
+                if own_bytes < self.slot_size {
+                    (judged, self.has_left_some) = (Ok(taken), true);
+                    break;
+                }
+                own_bytes -= self.slot_size;
+                self.provide_own(SlotIndex(descriptor.slot));
+            }
+            match self.judge(descriptor) {
                 Ok(transmission) => {
                     // Of a frame that is dropped, the length is whatever the guest wrote.
                     bytes += if transmission.to == TxTarget::Drop { 0 } else { u64::from(transmission.len) };
@@ -219,7 +255,7 @@ impl Mailbox {
             self.tx_head = self.tx_head.wrapping_add(1);
         }
         self.rings.set_tx_head(self.tx_head);
-        self.copying.note(u64::from(count), bytes);
+        self.copying.note(u64::from(*judged.as_ref().unwrap_or(&count)), bytes);
         judged
     }
 
@@ -242,6 +278,68 @@ impl Mailbox {
             self.counters.guest.dropped.add(1);
         }
         Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
+    }
+
+    /// Returns whether one of the guest's own slots is sent for the first time.
+    #[inline(always)]
+    fn is_first_of_own(&self, descriptor: &Descriptor) -> bool {
+        let slot = descriptor.slot;
+        slot >= self.lent && self.granted.has(SlotIndex(slot)) && !self.own_provided.has(SlotIndex(slot))
+    }
+
+    #[cold]
+    fn provide_own(&mut self, slot: SlotIndex) {
+        self.own_provided.grant(slot);
+        self.touch(slot.0..slot.0 + 1);
+    }
+
+    fn touch(&mut self, slots: Range<u16>) {
+        let began = Instant::now();
+        self.rings.touch_slots(slots);
+        self.providing += began.elapsed();
+    }
+
+    /// Returns whether descriptors were left in the guest's ring when it was collected last.
+    #[inline]
+    pub fn has_left_some(&self) -> bool {
+        self.has_left_some
+    }
+
+    /// Returns whether the MMA wants more slots.
+    #[inline]
+    fn needs_slots(&self) -> bool {
+        self.counters.guest.slots.wanted() > self.provided
+    }
+
+    /// Provides slots if the MMA wants some. To be called in a turn of the FWP, and when it is preempted; then see
+    /// [`Mailbox::take_news`].
+    #[inline]
+    pub fn provide(&mut self) {
+        if self.needs_slots() {
+            self.provide_step();
+        }
+    }
+
+    #[cold]
+    fn provide_step(&mut self) {
+        let wanted = self.counters.guest.slots.wanted().min(self.lent);
+        let step = next_step(self.provided, wanted, self.slot_size);
+        self.provided = step.end;
+        self.touch(step);
+        self.counters.guest.slots.provide(self.provided);
+        self.has_news = true;
+    }
+
+    /// Returns how long the worker took to provide pages since the last call. That is no time of the guest's own.
+    #[inline]
+    pub fn take_providing_time(&mut self) -> Duration {
+        std::mem::take(&mut self.providing)
+    }
+
+    /// Returns whether slots were provided since the last call: then the MMA is to be notified.
+    #[inline]
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
     }
 
     /// Writes what the MMA has delivered into the guest's receive ring. Returns the number of entries, returned slots
@@ -268,10 +366,10 @@ impl Mailbox {
         count as u32
     }
 
-    /// Returns whether there is something to publish.
+    /// Returns whether there is something to do without the guest's having waited: to publish, to provide, or to collect.
     #[inline]
     pub fn has_input(&mut self) -> bool {
-        self.deliver.ready(1) > 0
+        self.deliver.ready(1) > 0 || self.needs_slots() || self.has_left_some
     }
 
     /// Prefetches what has been delivered, except the packets. Do not call it while the MMA may be delivering: that
@@ -315,18 +413,22 @@ impl Mailbox {
     }
 }
 
-/// The set of slots that the guest owns.
-struct Granted {
+/// A set of slots: those that the guest owns, for one.
+struct SlotSet {
     bits: Box<[u64]>,
 }
 
-impl Granted {
+impl SlotSet {
     fn none(slot_count: u32) -> Self {
         Self { bits: vec![0; slot_count.div_ceil(64) as usize].into() }
     }
 
     fn grant(&mut self, slot: SlotIndex) {
         self.bits[usize::from(slot.0) / 64] |= 1 << (slot.0 % 64);
+    }
+
+    fn has(&self, slot: SlotIndex) -> bool {
+        self.bits.get(usize::from(slot.0) / 64).is_some_and(|bits| bits & (1 << (slot.0 % 64)) != 0)
     }
 
     /// Takes the slot from the guest; returns false if the guest did not own it.
@@ -376,6 +478,21 @@ impl GuestRings {
     fn prefetch_payload(&self, slot: SlotIndex, offset: u16) {
         let distance = usize::from(slot.0) * self.slot_size as usize + usize::from(offset);
         prefetch::to_read(self.slots.as_ptr().wrapping_add(distance));
+    }
+
+    /// Makes the kernel provide the pages of slots. No byte changes.
+    fn touch_slots(&self, slots: Range<u16>) {
+        let start = self.slots.as_ptr().addr();
+        let [from, to] = [slots.start, slots.end].map(|slot| usize::from(slot) * self.slot_size as usize);
+        let page = PAGE as usize;
+        let later = ((start + from + 1).next_multiple_of(page) - start..to).step_by(page);
+        for at in std::iter::once(from).filter(|_| from < to).chain(later) {
+            // SAFETY: a byte of the pool, which is mapped; the guest is not running, and the MMA neither has a slot before it
+            // is told of it nor one that the guest owns.
+            let byte = unsafe { AtomicU8::from_ptr(self.slots.as_ptr().add(at)) };
+            // Written at once: a read would map the image's own page first, and replacing that interrupts every core.
+            byte.fetch_or(std::hint::black_box(0), Ordering::Relaxed);
+        }
     }
 
     /// Prefetches both rings' headers, and the entries at these indices.

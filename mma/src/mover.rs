@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   gateway --Inbound--> [Dock] --deliver--> slot of the target's pool --notified per batch--> worker
-//!                          ^  \--held if the target has no free slot and its chain holds frames
+//!                          ^  \--held if the target has no free slot, and its chain holds frames or slots are to come
 //!                          |
 //!                          +--send--- move_output <-- FWPs with output <-- worker
 //!                                       \--copy--> slot of the next stage's pool
@@ -39,6 +39,7 @@ use crate::mailbox::TxTarget;
 use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::upcoming::UpcomingInstances;
+use crate::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 
 /// Frames taken from the gateway, and notifications of FWPs with output, per poll, unless output waits for turns.
@@ -83,6 +84,7 @@ pub struct Mma {
     /// When the output that was moved last had been moved, in ticks.
     moved_at: u64,
     held: HeldFrames,
+    waiting: WaitingFrames,
     present: PresentTenants,
     counters: Arc<MmaCounters>,
     warmth: Prefetcher,
@@ -148,6 +150,7 @@ impl Mma {
             stopwatch: Stopwatch::start(),
             moved_at: 0,
             held,
+            waiting: WaitingFrames::new(waiting_max),
             present: PresentTenants::none(),
             counters,
             warmth: Prefetcher::default(),
@@ -237,10 +240,11 @@ impl Mma {
         self.stop_waiting(id);
         let Some(mut endpoint) = self.table.take(id) else { return };
         self.present.remove(endpoint.share.tenant);
-        let Endpoint { held, transmit, inlet, counters, upstream, copying, share, .. } = &mut *endpoint;
+        let Endpoint { held, transmit, inlet, counters, upstream, copying, share, queued, .. } = &mut *endpoint;
         let moved = &counters.moved;
         copying.publish(&self.stopwatch, moved);
-        for frame in held.drain(..) {
+        debug_assert!(!*queued, "the visit that ends it is its turn, or no output waits for turns");
+        while let Some(frame) = self.waiting.pop(held) {
             self.held.remove(share.tenant);
             moved.dropped_instance_ended.add(1);
             self.dock.keep(frame.into_buffer());

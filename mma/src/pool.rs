@@ -67,7 +67,12 @@ pub enum PoolError {
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLayout {
     header: PoolHeader,
+    /// Number of slots, from the first on, of which the kernel has provided the pages.
+    provided: u32,
 }
+
+/// The kernel provides memory in pages of this size, in bytes.
+pub const PAGE: u32 = 4096;
 
 /// Largest ring a guest may declare; a larger one would only waste its memory.
 const RING_ENTRIES_MAX: u32 = SLOT_COUNT_MAX.next_power_of_two();
@@ -114,7 +119,21 @@ impl PoolLayout {
                 }
             }
         }
-        Ok(Self { header })
+        Ok(Self { header, provided: slot_count - own_slots })
+    }
+
+    /// Assumes only the pages of the first slot to be provided, as they are in a new FWP. Otherwise all pages are.
+    #[must_use]
+    pub fn new_in_memory(self) -> Self {
+        let PoolHeader { slot_count, slot_size, slots, own_slots, .. } = self.header;
+        let whole = ((slots + slot_size).next_multiple_of(PAGE) - slots) / slot_size;
+        Self { provided: whole.min(slot_count - own_slots), ..self }
+    }
+
+    /// Returns how many slots have pages that are provided: the pool's first slots.
+    #[must_use]
+    pub fn provided(&self) -> u16 {
+        self.provided as u16
     }
 
     /// Returns the checked header.
@@ -131,6 +150,7 @@ pub struct PoolRegion {
     slot_size: u32,
     slot_count: u32,
     own_slots: u32,
+    provided: u16,
 }
 
 // SAFETY: the pointer is into linear memory that outlives the region (contract of `new`) and is not bound to a thread.
@@ -147,7 +167,7 @@ impl PoolRegion {
         // SAFETY: in bounds, as `layout` was checked against this memory.
         let slots = unsafe { memory.add(header.slots as usize) };
         let PoolHeader { slot_size, slot_count, own_slots, .. } = *header;
-        Self { slots, slot_size, slot_count, own_slots }
+        Self { slots, slot_size, slot_count, own_slots, provided: layout.provided() }
     }
 
     /// Returns the number of slots that frames are received into: the pool's first slots.
@@ -160,6 +180,12 @@ impl PoolRegion {
     #[must_use]
     pub fn own_count(&self) -> u16 {
         self.own_slots as u16
+    }
+
+    /// Returns the number of slots that had their pages when the region was made.
+    #[must_use]
+    pub fn provided(&self) -> u16 {
+        self.provided
     }
 
     /// Returns the longest frame that can be received into a slot, in bytes.

@@ -2,12 +2,10 @@
 //!
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
-use crate::buffer::Frame;
 use crate::copying::{CopyShare, CopyingTime};
 use crate::counters::FwpCounters;
 use crate::direction::{Direction, Sides};
@@ -17,6 +15,7 @@ use crate::phased::{Consumer, Producer};
 use crate::pool::PoolRegion;
 use crate::prefetch;
 use crate::slots::{FreeSlots, IngressInfo, SlotIngress};
+use crate::waiting::WaitingList;
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,6 +270,8 @@ pub struct Endpoint {
     pub(crate) queued: bool,
     /// It is to be detached when its output has been moved.
     pub(crate) leaving: bool,
+    /// Fewer slots are in circulation than are wanted: its worker will provide them, or has.
+    pub(crate) is_short: bool,
     /// Whether frames that find no room are held upstream.
     pub(crate) holds: bool,
     /// On whose account its output is moved.
@@ -280,15 +281,15 @@ pub struct Endpoint {
     pub(crate) transmit: Consumer<Transmission>,
     pub(crate) counters: Arc<FwpCounters>,
     pub(crate) worker: WorkerIndex,
-    /// Frames from the gateway that wait for a slot, in order. The capacity for all of them is allocated with the FWP.
-    pub(crate) held: VecDeque<Frame>,
+    /// Frames from the gateway that wait for a slot.
+    pub(crate) held: WaitingList,
     pub(crate) held_max: usize,
     /// FWPs whose output waits for a slot of this one.
     pub(crate) upstream: Vec<FwpId>,
 }
 
-/// Most FWPs that can wait for slots of another: a stage has no more predecessors.
-const UPSTREAM_MAX: usize = 64;
+/// Most FWPs that can wait for slots of another. Frames of further ones are dropped; chains have no more stages.
+const UPSTREAM_MAX: usize = 16;
 
 /// The parts of an endpoint besides its wiring.
 pub(crate) struct EndpointParts {
@@ -304,14 +305,15 @@ pub(crate) struct EndpointParts {
 impl Endpoint {
     pub(crate) fn new(parts: EndpointParts, wiring: Wiring) -> Self {
         let EndpointParts { id, pool, deliver, transmit, worker, share, counters } = parts;
-        let (lent, own) = (pool.lent_count(), pool.own_count());
+        let (lent, own, provided) = (pool.lent_count(), pool.own_count(), pool.provided());
         let (holds, held_max) = match wiring.backpressure {
             Backpressure::Drop => (false, 0),
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
+        let upstream_max = if holds || provided < lent { UPSTREAM_MAX } else { 0 };
         let outputs = Outputs::new(wiring);
         let came_by = SlotIngress::of_slots(lent, outputs.sides());
-        let inlet = RxPath { pool, free: FreeSlots::all(lent, own), came_by, deliver };
+        let inlet = RxPath { pool, free: FreeSlots::new(lent, provided, own), came_by, deliver };
         Self {
             id,
             inlet,
@@ -319,6 +321,7 @@ impl Endpoint {
             blocked: false,
             queued: false,
             leaving: false,
+            is_short: false,
             holds,
             share,
             copying: CopyingTime::default(),
@@ -326,9 +329,9 @@ impl Endpoint {
             transmit,
             counters,
             worker,
-            held: VecDeque::with_capacity(held_max),
+            held: WaitingList::default(),
             held_max,
-            upstream: Vec::with_capacity(if holds { UPSTREAM_MAX } else { 0 }),
+            upstream: Vec::with_capacity(upstream_max),
         }
     }
 
@@ -351,6 +354,39 @@ impl Endpoint {
             }
         });
         self.counters.moved.dropped_instance_ended.add(free.missing() as u64 + own);
+    }
+
+    /// Returns how many frames from the gateway may wait now: those that will have slots when these have pages, and those
+    /// that the chain holds.
+    #[inline]
+    pub(crate) fn waiting_max(&self) -> usize {
+        self.held_max + usize::from(self.inlet.free.to_come())
+    }
+
+    /// Wants so many more slots, as far as there are some that have no pages yet. Returns whether its worker is to be
+    /// notified of that.
+    #[cold]
+    pub(crate) fn want_slots(&mut self, more: usize) -> bool {
+        let free = &self.inlet.free;
+        let wanted = usize::from(free.circulating()) + more.min(free.to_come().into());
+        self.is_short |= free.to_come() > 0;
+        self.is_short && self.counters.guest.slots.want(wanted as u16)
+    }
+
+    /// Returns whether its worker has provided slots that are not in circulation.
+    pub(crate) fn has_provided(&self) -> bool {
+        self.counters.guest.slots.provided() > self.inlet.free.circulating()
+    }
+
+    /// Puts one of these into circulation; returns whether there was one.
+    pub(crate) fn take_provided(&mut self) -> bool {
+        let is_there = self.has_provided();
+        if is_there {
+            let free = &mut self.inlet.free;
+            free.put_into_circulation(free.circulating() + 1);
+            self.is_short = self.counters.guest.slots.wanted() > free.circulating();
+        }
+        is_there
     }
 
     /// Returns the next hop of a transmission; none, if it is to be dropped.

@@ -413,7 +413,7 @@ fn an_fwp_that_ended_while_waiting_takes_no_room_from_later_ones() {
 
 #[test]
 fn predecessors_beyond_those_that_can_wait_drop_and_count() {
-    const PREDECESSORS: u32 = 70;
+    const PREDECESSORS: u32 = 22;
     let mut house = House::new(&Plan { fwps_max: 100, buffers: 256, ..Plan::default() });
     house.attach_chain(0, &[Shape::slots(1)], HOLD, Edge::EgressWhereItCame);
     for index in 1..=PREDECESSORS {
@@ -426,15 +426,15 @@ fn predecessors_beyond_those_that_can_wait_drop_and_count() {
         house.fwps[index as usize].pass_all(PORT_NEXT);
     }
     house.settle();
-    // One is in the slot, and 64 wait.
-    assert_eq!(house.no_slot(0), u64::from(PREDECESSORS) - 65);
+    // One is in the slot, and 16 wait.
+    assert_eq!(house.no_slot(0), u64::from(PREDECESSORS) - 17);
     let mut seen = Vec::new();
-    for _ in 0..65 {
+    for _ in 0..17 {
         let frames = house.pass_and_poll(0, PORT_NEXT);
         assert_eq!(frames.len(), 1, "after {} frames", seen.len());
         seen.extend(frames);
         house.settle();
     }
-    assert_eq!(seen, frames(1..66));
+    assert_eq!(seen, frames(1..18));
     assert_eq!(house.pass_and_poll(0, PORT_NEXT), frames(0..0));
 }

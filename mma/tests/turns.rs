@@ -53,7 +53,11 @@ fn send_large(house: &mut House, fwp: usize, count: u32) {
     for slot in 1..=count as u16 {
         house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 });
     }
-    assert_eq!(house.fwps[fwp].collect(), Ok(count));
+    // Slots that were never sent before are collected in several turns.
+    let mut collected = 0;
+    while collected < count {
+        collected += house.fwps[fwp].collect().unwrap();
+    }
 }
 
 /// Polls once; returns the bytes that were copied.
@@ -207,7 +211,8 @@ fn outputs_that_wait_for_room_are_moved_within_the_same_budget() {
             let sent = Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 };
             house.fwps[first].guest.send(sent);
         }
-        assert_eq!(house.fwps[first].collect(), Ok(64), "round {round}");
+        let turns = [(); 8].map(|()| house.fwps[first].collect().unwrap());
+        assert_eq!(turns.iter().sum::<u32>(), 64, "round {round}");
         // The second stage takes nothing until all of its slots are taken.
         while house.mma.has_work() {
             let before = house.copied_bytes();

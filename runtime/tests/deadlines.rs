@@ -104,8 +104,7 @@ fn packets_before_the_deadline_come_first() {
         assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { sent: 0 }));
     }
     bench.send(buffer(), 60);
-    bench.send(buffer(), 60);
-    assert_eq!(exit_of(&bench, &mut fwp), (102, 1));
+    assert_eq!(exit_of(&bench, &mut fwp), (101, 1));
     bench.dismantle(fwp);
 }
 

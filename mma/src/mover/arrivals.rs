@@ -3,6 +3,7 @@
 use super::ahead::AHEAD;
 use super::{Mma, Moved, mark_unnotified};
 use crate::buffer::Frame;
+use crate::copying::FRAME_COST;
 use crate::link::Inbound;
 use crate::tuning;
 use crate::wiring::{Accepted, Endpoint, RxBatch};
@@ -11,7 +12,7 @@ impl Mma {
     /// Delivers the first of `max` waiting frames, and the frames directly behind it for the same FWP, into its pool.
     /// Returns how many.
     pub(super) fn deliver_run(&mut self, max: usize) -> usize {
-        let Self { table, dock, counters, untold, held, .. } = self;
+        let Self { table, dock, counters, untold, held, waiting, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
         let run = 1 + (1..max).take_while(|at| frames.peek(*at).is_some_and(|next| next.target == target)).count();
@@ -20,8 +21,9 @@ impl Mma {
             frames.take().into_iter().for_each(|inbound| shelf.keep(inbound.frame.into_buffer()));
             return 1;
         };
-        let Endpoint { inlet, held: waiting, held_max: waiting_max, counters: own, share, .. } = endpoint;
-        let mut moved = Moved::default();
+        let waiting_max = endpoint.waiting_max();
+        let Endpoint { inlet, held: list, counters: own, share, .. } = endpoint;
+        let (mut moved, mut lacks_slots) = (Moved::default(), false);
         let ahead = if tuning::is_full() { AHEAD } else { usize::MAX };
         inlet.deliver.prefetch_row(run);
         let mut intake = inlet.open();
@@ -39,15 +41,18 @@ impl Mma {
             // stores,
             // and stores into slots are slow. If frames already wait for this FWP, this one queues behind them.
             let Some(next) = frames.peek(0) else { break };
-            let accepted = if waiting.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
+            let accepted = if list.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
             let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
                 Accepted::Yes => moved.add(frame.len()),
-                Accepted::NoSlot if waiting.len() < *waiting_max && held.add(share.tenant) => {
-                    waiting.push_back(frame);
-                    continue;
+                Accepted::NoSlot => {
+                    lacks_slots = true;
+                    if list.len() < waiting_max && held.add(share.tenant) {
+                        waiting.push(list, frame);
+                        continue;
+                    }
+                    own.moved.dropped_no_slot.add(1);
                 }
-                Accepted::NoSlot => own.moved.dropped_no_slot.add(1),
                 Accepted::TooLong => own.moved.dropped_too_long.add(1),
             }
             shelf.keep(frame.into_buffer());
@@ -57,27 +62,58 @@ impl Mma {
             moved.count_received(endpoint);
             mark_unnotified(endpoint, untold);
         }
+        if lacks_slots && endpoint.want_slots(endpoint.held.len().max(1)) {
+            mark_unnotified(endpoint, untold);
+        }
         run
     }
 
     /// Uses an FWP's freed slots: first for frames held for it, then for its predecessors' output.
+    #[inline]
     pub(super) fn slots_freed(&mut self, endpoint: &mut Endpoint) {
         self.unblocked.extend(endpoint.upstream.drain(..));
-        if endpoint.held.is_empty() {
-            return;
+        if !endpoint.held.is_empty() {
+            self.deliver_held(endpoint);
         }
+    }
+
+    /// Uses the slots that an FWP's worker has provided: for frames held for it until these have cost `cost_max`, and then
+    /// for its predecessors' output. Returns how many frames were moved, and their cost.
+    #[cold]
+    pub(super) fn use_provided(&mut self, endpoint: &mut Endpoint, cost_max: i64) -> (usize, i64) {
+        let (mut frames, mut cost, mut came) = (0, 0, false);
+        while cost < cost_max && !endpoint.held.is_empty() && endpoint.take_provided() {
+            came = true;
+            let delivered = self.deliver_held(endpoint);
+            (frames, cost) = (frames + delivered.0, cost + delivered.1);
+        }
+        if endpoint.held.is_empty() {
+            while endpoint.take_provided() {
+                came = true;
+            }
+            if came {
+                self.unblocked.extend(endpoint.upstream.drain(..));
+            }
+        } else if !endpoint.has_provided() && endpoint.want_slots(endpoint.held.len()) {
+            mark_unnotified(endpoint, &mut self.untold);
+        }
+        (frames, cost)
+    }
+
+    /// Delivers frames held for an FWP, as far as it has slots. Returns how many it is done with, and their cost.
+    #[inline(never)]
+    fn deliver_held(&mut self, endpoint: &mut Endpoint) -> (usize, i64) {
         let Endpoint { inlet, held, counters, share, .. } = endpoint;
-        let mut moved = Moved::default();
+        let (mut moved, mut done) = (Moved::default(), 0);
         let mut intake = inlet.open();
-        while let Some(frame) = held.pop_front() {
-            match accept(&mut intake, &frame) {
+        while let Some(frame) = self.waiting.front(held) {
+            match accept(&mut intake, frame) {
                 Accepted::Yes => moved.add(frame.len()),
                 Accepted::TooLong => counters.moved.dropped_too_long.add(1),
-                Accepted::NoSlot => {
-                    held.push_front(frame);
-                    break;
-                }
+                Accepted::NoSlot => break,
             }
+            let Some(frame) = self.waiting.pop(held) else { break };
+            done += 1;
             self.held.remove(share.tenant);
             self.dock.keep(frame.into_buffer());
         }
@@ -86,6 +122,7 @@ impl Mma {
             moved.count_received(endpoint);
             mark_unnotified(endpoint, &mut self.untold);
         }
+        (done, i64::from(FRAME_COST) * done as i64 + moved.bytes as i64)
     }
 }
 

@@ -1,17 +1,15 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
-use std::collections::VecDeque;
-
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
 use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
-use crate::buffer::Frame;
 use crate::copying::FRAME_COST;
 use crate::gateway_link::TxBlocked;
 use crate::id::{FwpId, PortIndex};
-use crate::mailbox::TxTarget;
+use crate::mailbox::{Transmission, TxTarget};
 use crate::notify::NAMES_MAX;
 use crate::slots::IngressInfo;
+use crate::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
 /// Frames of outputs that are moved, over all FWPs, before their workers are notified.
@@ -34,8 +32,6 @@ enum BlockedOn {
 struct Bounds {
     frames: usize,
     cost: i64,
-    /// Frames of the same output that were taken before.
-    before: usize,
 }
 
 /// A row of frames that took the same edge.
@@ -62,11 +58,11 @@ fn frame_cost(len: u32) -> i64 {
     i64::from(FRAME_COST + len)
 }
 
-/// Returns what the frame costs that waits before the FWP behind `before` others, if there is one: it is copied into the
-/// slot of the frame that is moved as the next one after as many.
+/// Returns what the next frame costs that waits before the FWP, if there is one: it is copied into the slot of the frame
+/// that is moved.
 #[inline(always)]
-fn next_held_cost(held: &VecDeque<Frame>, before: usize) -> i64 {
-    held.get(before).map_or(0, |frame| frame_cost(frame.len()))
+fn next_held_cost(waiting: &WaitingFrames, held: &mut WaitingList) -> i64 {
+    waiting.next_len(held).map_or(0, frame_cost)
 }
 
 impl Mma {
@@ -100,6 +96,9 @@ impl Mma {
         while self.budget > 0
             && let Some(Visit { id, credit }) = self.turns.next()
         {
+            if let Some(from) = self.table.get_mut(id) {
+                from.queued = false;
+            }
             let visited = self.visit(id, credit.min(self.budget));
             self.turns.charge(visited.cost);
             self.budget -= visited.cost;
@@ -175,10 +174,11 @@ impl Mma {
         done
     }
 
-    /// Queues an FWP for its tenant's turn, unless it is queued or its output waits for room.
+    /// Queues an FWP for its tenant's turn, unless it is queued or its output waits for room. One that lacks slots is
+    /// queued even then: it may have some now.
     pub(super) fn queue(&mut self, id: FwpId) {
         if let Some(from) = self.table.get_mut(id)
-            && !from.blocked
+            && (!from.blocked || from.is_short)
             && !std::mem::replace(&mut from.queued, true)
         {
             self.turns.push(id, from.share);
@@ -211,8 +211,11 @@ impl Mma {
         let Some(mut from) = self.table.take(id) else {
             return Visited { frames: 0, cost: VISIT_COST.into(), has_more: false };
         };
-        from.queued = false;
-        let visited = self.move_output(&mut from, cost_max);
+        let is_short = from.is_short && !from.leaving;
+        let (frames, cost) = if is_short { self.use_provided(&mut from, cost_max) } else { (0, 0) };
+        let mut visited = self.move_output(&mut from, cost_max - cost);
+        (visited.frames, visited.cost) = (visited.frames + frames, visited.cost + cost);
+        visited.has_more |= is_short && from.is_short && from.has_provided();
         let now = self.stopwatch.ticks();
         from.copying.add(now.saturating_sub(self.moved_at), visited.cost as u64);
         self.moved_at = now;
@@ -235,9 +238,10 @@ impl Mma {
     fn move_output(&mut self, from: &mut Endpoint, cost_max: i64) -> Visited {
         let mut left = if from.blocked { 0 } else { from.transmit.ready(usize::MAX) };
         let (waiting, mut credit) = (left, cost_max - i64::from(VISIT_COST));
+        from.held.ask_from_first();
         while left > 0 && credit > 0 {
             let Some(first) = from.transmit.peek(0) else { break };
-            let bounds = Bounds { frames: left, cost: credit, before: waiting - left };
+            let bounds = Bounds { frames: left, cost: credit };
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, bounds),
                 Some(course) => match course.edge {
@@ -256,6 +260,7 @@ impl Mma {
         let frames = waiting - left;
         if frames > 0 {
             from.inlet.return_own();
+            // Their cost is known: see `next_held_cost`.
             self.slots_freed(from);
         }
         Visited { frames, cost: cost_max - credit, has_more: left > 0 && !from.blocked }
@@ -271,7 +276,7 @@ impl Mma {
         {
             from.inlet.free.push(next.slot);
             sent.take();
-            cost += frame_cost(0) + next_held_cost(&from.held, bounds.before + taken);
+            cost += frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
             taken += 1;
         }
         Row { taken, cost, halt: None }
@@ -286,11 +291,12 @@ impl Mma {
         let Some(next) = self.table.get_mut(id) else {
             row.take().into_iter().for_each(|sent| free.push(sent.slot));
             from.counters.moved.dropped_instance_ended.add(1);
-            let cost = frame_cost(0) + next_held_cost(&from.held, bounds.before);
+            let cost = frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
             return Row { taken: 1, cost, halt: None };
         };
-        let may_halt = next.holds && next.upstream.len() < next.upstream.capacity();
+        let may_halt = (next.holds || next.inlet.free.can_grow()) && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
+        let mut slots_wanted = 0;
         let affordable = 1 + bounds.cost as usize / FRAME_COST as usize;
         next.inlet.deliver.prefetch_row(bounds.frames.min(affordable));
         let mut intake = next.inlet.open();
@@ -305,22 +311,30 @@ impl Mma {
             });
             match accepted {
                 Accepted::Yes => moved.add(u32::from(sent.len)),
-                Accepted::NoSlot if may_halt => {
-                    halt = Some(BlockedOn::Slot(id));
-                    break;
+                Accepted::NoSlot => {
+                    slots_wanted = 1;
+                    if may_halt {
+                        let on = |sent: &Transmission| from.outputs.is_same(way, sent, came_by);
+                        slots_wanted = (0..).map_while(|ahead| row.peek(ahead)).take_while(on).count();
+                        halt = Some(BlockedOn::Slot(id));
+                        break;
+                    }
+                    next.counters.moved.dropped_no_slot.add(1);
                 }
-                Accepted::NoSlot => next.counters.moved.dropped_no_slot.add(1),
                 Accepted::TooLong => next.counters.moved.dropped_too_long.add(1),
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
             taken += 1;
         }
         if moved.frames > 0 {
             self.counters.copied_bytes.add(moved.bytes);
             moved.count_received(next);
             moved.count_sent(from);
+            mark_unnotified(next, &mut self.untold);
+        }
+        if slots_wanted > 0 && next.want_slots(slots_wanted) {
             mark_unnotified(next, &mut self.untold);
         }
         Row { taken, cost, halt }
@@ -358,7 +372,7 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&from.held, bounds.before + taken);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
             taken += 1;
         }
         drop(exit);

@@ -9,7 +9,7 @@ use model::{Counts, Course, Drawn, HELD_MAX, Model, Output, Packet, Stage};
 use pinion_abi::{PORT_DROP, PORT_REPLY, RX_HEADROOM};
 use pinion_mma::mover::MmaCommand;
 use proptest::prelude::*;
-use support::{Fwp, House, Plan, Shape, frame};
+use support::{Fwp, Guest, House, Plan, Shape, frame};
 
 const STAGES_MAX: usize = 5;
 const OUTPUTS_MAX: usize = 3;
@@ -101,8 +101,9 @@ fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<
         1 => Just(Output::WhereItCame),
     ];
     let outputs = proptest::collection::vec(output, 1..=OUTPUTS_MAX);
-    let slots = prop_oneof![2 => 1..3_u32, 1 => 3..9_u32];
-    let stage = (slots, outputs, holds).prop_map(|(slots, outputs, holds)| Drawn { slots, outputs, back: None, holds });
+    let slots = prop_oneof![3 => 1..3_u32, 2 => 3..9_u32, 1 => 9..40_u32];
+    let stage = (slots, outputs, holds, any::<bool>());
+    let stage = stage.prop_map(|(slots, outputs, holds, is_new)| Drawn { slots, outputs, back: None, holds, is_new });
     proptest::collection::vec(stage, 1..=STAGES_MAX).prop_map(|mut stages| {
         // An output beyond the last stage leads out.
         let count = stages.len();
@@ -156,9 +157,9 @@ struct Pair {
 impl Pair {
     fn new(stages: Vec<Drawn>) -> Self {
         let plan = Plan { fwps_max: stages.len(), buffers: BUFFERS, buffer_bytes: BUFFER_BYTES };
-        let (mut house, model) = (House::new(&plan), Model::new(stages));
-        for stage in &model.stages {
-            house.attach_wired(stage.id, shape(stage), stage.wiring());
+        let (mut house, mut model) = (House::new(&plan), Model::new(stages));
+        for stage in &mut model.stages {
+            attach(&mut house, stage);
         }
         house.mma.poll();
         Self { house, model, injected: 0, left: 0, dropped_before: 0, ended: 0 }
@@ -210,6 +211,7 @@ impl Pair {
 
     fn publish(&mut self, stage: usize) {
         let real = &mut self.house.fwps[stage];
+        self.model.provide(stage);
         let model = &mut self.model.stages[stage];
         for descriptor in real.publish_all() {
             let packet = model.delivered.pop_front().expect("nothing is published that was not delivered");
@@ -269,8 +271,7 @@ impl Pair {
         }
         let mut reals = Vec::new();
         for &place in places {
-            let new = &self.model.stages[place];
-            self.house.attach_wired(new.id, shape(new), new.wiring());
+            attach(&mut self.house, &mut self.model.stages[place]);
             reals.push(self.house.fwps.swap_remove(place));
         }
         self.poll();
@@ -329,6 +330,7 @@ impl Pair {
         assert_eq!(self.injected, self.left + self.ended + self.dropped());
         assert_eq!(self.house.gateway.lent(), self.model.at_mma());
         for (place, stage) in self.model.stages.iter().enumerate() {
+            self.house.circulate_all(place, shape(stage));
             match stage.drawn.holds {
                 None | Some(0) => self.house.assert_all_slots_free(place, shape(stage)),
                 Some(_) => self.house.assert_all_slots_free_before_any_is_held(place, shape(stage)),
@@ -345,6 +347,15 @@ impl Pair {
 /// Returns the number of frames dropped for an FWP or by it.
 fn dropped_by(fwp: &Fwp) -> u64 {
     Counts::of(fwp.moved()).dropped() + fwp.mailbox.counters().guest.dropped.value()
+}
+
+/// Makes the real FWP of a stage.
+fn attach(house: &mut House, stage: &mut Stage) {
+    let guest = Guest::new(shape(stage));
+    let guest = if stage.drawn.is_new { guest.with_first_slots_only() } else { guest };
+    stage.begin_with(guest.slots_at_first());
+    let (_, endpoint) = house.make_of(stage.id, guest, stage.wiring());
+    house.command(MmaCommand::Attach(endpoint));
 }
 
 fn shape(stage: &Stage) -> Shape {

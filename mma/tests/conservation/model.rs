@@ -10,7 +10,7 @@ use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
 use crate::support::Left;
-use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
+use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, SLOT_BYTES, STAGES_MAX};
 
 /// What a stage's output may cost in its turn, and what a frame and a look at a stage cost besides bytes.
 const SLICE: usize = 16 * 1024;
@@ -18,6 +18,8 @@ const FRAME_COST: usize = 128;
 const LOOK_COST: usize = 128;
 /// How many times as many frames a tenant may have waiting to leave as buffers are free, and before first stages as could wait there.
 const PER_FREE: usize = 8;
+/// Most slots that a worker provides in a turn.
+const STEP_SLOTS: usize = 16 * 1024 / SLOT_BYTES as usize;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
@@ -97,6 +99,8 @@ pub(crate) struct Drawn {
     pub(crate) back: Option<Vec<Output>>,
     /// Most frames that may wait before it, if it holds.
     pub(crate) holds: Option<usize>,
+    /// Only the first slot's pages are there when it begins.
+    pub(crate) is_new: bool,
 }
 
 /// Why an output cannot take a frame now.
@@ -126,14 +130,49 @@ pub(crate) struct Stage {
     blocked: bool,
     upstream: Vec<FwpId>,
     pub(crate) counts: Counts,
+    /// Slots, from the first one on: those in use, those with pages, and those that the MMA wants.
+    circulating: usize,
+    provided: usize,
+    wanted: usize,
 }
 
 impl Stage {
+    fn to_come(&self) -> usize {
+        self.drawn.slots as usize - self.circulating
+    }
+
+    /// Sets how many slots have their pages when it begins.
+    pub(crate) fn begin_with(&mut self, slots: u16) {
+        (self.circulating, self.provided) = (slots.into(), slots.into());
+    }
+
+    /// Returns whether it lacks slots whose pages are to come.
+    fn is_short(&self) -> bool {
+        self.wanted > self.circulating
+    }
+
+    fn want(&mut self, more: usize) {
+        self.wanted = self.wanted.max(self.circulating + more.min(self.to_come()));
+    }
+
+    /// Provides slots, as its worker does. Returns whether there were some to provide.
+    fn provide(&mut self) -> bool {
+        let is_behind = self.wanted > self.provided;
+        self.provided = self.provided.max(self.wanted.min(self.provided + STEP_SLOTS));
+        is_behind
+    }
+
+    fn take_provided(&mut self) -> bool {
+        let is_there = self.provided > self.circulating;
+        self.circulating += usize::from(is_there);
+        is_there
+    }
+
     fn accept(&mut self, packet: &Packet) -> Accepted {
         if packet.bytes.len() > FRAME_BYTES_MAX {
             return Accepted::TooLong;
         }
-        if self.delivered.len() + self.held.len() + self.sent.len() == self.drawn.slots as usize {
+        if self.delivered.len() + self.held.len() + self.sent.len() == self.circulating {
             return Accepted::NoSlot;
         }
         self.counts.received += 1;
@@ -158,6 +197,11 @@ impl Stage {
             (Some(back), output) if direction == Direction::Back => (back[usize::from(output)], direction),
             (Some(_), output) => (self.edges[usize::from(output)], direction),
         }
+    }
+
+    /// The same for what it has sent, if that is not the same for all that it sends by an outlet.
+    fn way_of_sent(&self, outlet: u16, packet: &Packet) -> Option<(Edge, Direction)> {
+        (outlet != PORT_DROP && self.back.is_some()).then(|| self.way(outlet, packet))
     }
 
     /// Returns the number of frames in it that are still to go somewhere.
@@ -235,6 +279,9 @@ impl Model {
             blocked: false,
             upstream: Vec::new(),
             counts: Counts::default(),
+            circulating: usize::MAX,
+            provided: usize::MAX,
+            wanted: 0,
         }
     }
 
@@ -311,16 +358,46 @@ impl Model {
 
     fn queue(&mut self, stage: usize) {
         let Stage { id, blocked, .. } = self.stages[stage];
-        if !blocked && !self.turns.contains(&id) {
+        if (!blocked || self.stages[stage].is_short()) && !self.turns.contains(&id) {
             self.turns.push_back(id);
         }
     }
 
-    /// Moves a stage's output until it has cost so much.
+    /// Uses the slots that were provided for a stage and moves its output, until that has cost so much.
     fn visit(&mut self, stage: usize, cost_max: usize) {
-        self.move_output(stage, cost_max);
-        if !self.stages[stage].sent.is_empty() {
+        let cost = if self.stages[stage].is_short() { self.use_provided(stage, cost_max) } else { 0 };
+        self.move_output(stage, cost_max.saturating_sub(cost));
+        let Stage { blocked, provided, circulating, .. } = self.stages[stage];
+        let has_more = !blocked && !self.stages[stage].sent.is_empty();
+        if has_more || provided > circulating {
             self.queue(stage);
+        }
+    }
+
+    fn use_provided(&mut self, stage: usize, cost_max: usize) -> usize {
+        let (mut cost, mut came) = (0, false);
+        while cost < cost_max && !self.stages[stage].waiting.is_empty() && self.stages[stage].take_provided() {
+            came = true;
+            cost += self.deliver_waiting(stage);
+        }
+        let it = &mut self.stages[stage];
+        if it.waiting.is_empty() {
+            while it.take_provided() {
+                came = true;
+            }
+            if came {
+                self.unblocked.extend(it.upstream.drain(..));
+            }
+        } else if it.provided == it.circulating {
+            it.want(it.waiting.len());
+        }
+        cost
+    }
+
+    /// A stage's worker provides slots, if the MMA wants some.
+    pub(crate) fn provide(&mut self, stage: usize) {
+        if self.stages[stage].provide() {
+            self.told.push_back(self.stages[stage].id);
         }
     }
 
@@ -342,13 +419,19 @@ impl Model {
         match if stage.waiting.is_empty() { stage.accept(&packet) } else { Accepted::NoSlot } {
             Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
             Accepted::TooLong => stage.counts.too_long += 1,
-            Accepted::NoSlot
-                if stage.waiting.len() < stage.drawn.holds.unwrap_or(0)
-                    && waiting < PER_FREE * (HELD_MAX - waiting) =>
-            {
-                return stage.waiting.push_back(packet);
+            Accepted::NoSlot => {
+                let may_wait = stage.waiting.len() < stage.drawn.holds.unwrap_or(0) + stage.to_come()
+                    && waiting < PER_FREE * (HELD_MAX - waiting);
+                if may_wait {
+                    stage.waiting.push_back(packet);
+                } else {
+                    stage.counts.no_slot += 1;
+                }
+                stage.want(stage.waiting.len().max(1));
+                if may_wait {
+                    return;
+                }
             }
-            Accepted::NoSlot => stage.counts.no_slot += 1,
         }
         self.keep_buffer();
     }
@@ -445,11 +528,18 @@ impl Model {
             self.stages[stage].counts.gone += 1;
             return Ok(false);
         };
+        let course = |(outlet, packet): &(u16, Packet)| (*outlet, self.stages[stage].way_of_sent(*outlet, packet));
+        let mut sent = self.stages[stage].sent.iter().map(course);
+        let first = sent.next();
+        let left = 1 + sent.take_while(|next| Some(*next) == first).count();
         let to = &mut self.stages[place];
         match to.accept(packet) {
             Accepted::Yes => return Ok(true),
             Accepted::TooLong => to.counts.too_long += 1,
-            Accepted::NoSlot if to.drawn.holds.is_some() => return Err(BlockedOn::Slot(next)),
+            Accepted::NoSlot if to.drawn.holds.is_some() || to.to_come() > 0 => {
+                to.want(left);
+                return Err(BlockedOn::Slot(next));
+            }
             Accepted::NoSlot => to.counts.no_slot += 1,
         }
         Ok(false)
@@ -457,14 +547,30 @@ impl Model {
 
     fn slots_freed(&mut self, stage: usize) {
         self.unblocked.extend(self.stages[stage].upstream.drain(..));
+        self.deliver_waiting(stage);
+    }
+
+    /// Delivers frames that wait before a stage, as far as it has slots. Returns what that costs.
+    fn deliver_waiting(&mut self, stage: usize) -> usize {
+        let mut cost = 0;
         while let Some(packet) = self.stages[stage].waiting.pop_front() {
             match self.stages[stage].accept(&packet) {
-                Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
-                Accepted::TooLong => self.stages[stage].counts.too_long += 1,
-                Accepted::NoSlot => return self.stages[stage].waiting.push_front(packet),
+                Accepted::Yes => {
+                    self.copied_bytes += packet.bytes.len() as u64;
+                    cost += FRAME_COST + packet.bytes.len();
+                }
+                Accepted::TooLong => {
+                    self.stages[stage].counts.too_long += 1;
+                    cost += FRAME_COST;
+                }
+                Accepted::NoSlot => {
+                    self.stages[stage].waiting.push_front(packet);
+                    break;
+                }
             }
             self.keep_buffer();
         }
+        cost
     }
 
     fn stop_waiting(&mut self, stage: usize) {

@@ -61,6 +61,11 @@ impl Memory {
         Self { start, bytes, kind: MemoryKind::Fenced }
     }
 
+    /// The same, of which no page was touched.
+    pub(super) fn untouched(bytes: usize) -> Self {
+        Self { start: map_fenced(bytes), bytes, kind: MemoryKind::Fenced }
+    }
+
     fn check<T>(&self, address: usize, count: usize) -> *mut T {
         assert!(address.is_multiple_of(align_of::<T>()), "{address:#x} is misaligned");
         assert!(address + count * size_of::<T>() <= self.bytes, "{address:#x} is outside");

@@ -54,6 +54,8 @@ pub(crate) struct Guest {
     header: PoolHeader,
     rx_head: u32,
     tx_tail: u32,
+    /// Only the first slot's pages are provided.
+    is_new: bool,
 }
 
 /// Fields of a ring's header, by their offset.
@@ -85,11 +87,38 @@ impl Guest {
     /// Makes a guest with this pool header, in whole pages of memory.
     pub(crate) fn with_header(header: PoolHeader, memory_bytes: usize) -> Result<Self, PoolError> {
         PoolLayout::check(header, memory_bytes)?;
-        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0 })
+        Ok(Self { memory: Memory::fenced(memory_bytes), header, rx_head: 0, tx_tail: 0, is_new: false })
+    }
+
+    /// Gives it memory that was never touched, but for its rings and its first slot.
+    pub(crate) fn new_in_memory(self) -> Self {
+        let memory = Memory::untouched(self.memory.bytes);
+        let layout = PoolLayout::check(self.header, self.memory.bytes).unwrap().new_in_memory();
+        let PoolHeader { rx_ring, slots, slot_size, .. } = self.header;
+        // The rings lie before the slots.
+        let end = slots + u32::from(layout.provided()) * slot_size;
+        memory.set_bytes(rx_ring as usize, &vec![0; (end - rx_ring) as usize]);
+        Self { memory, is_new: true, ..self }
+    }
+
+    /// Lets the MMA use only those slots at first that a new guest has pages for.
+    pub(crate) fn with_first_slots_only(self) -> Self {
+        Self { is_new: true, ..self }
+    }
+
+    /// Returns how many slots the MMA may use at first.
+    pub(crate) fn slots_at_first(&self) -> u16 {
+        self.layout().provided()
+    }
+
+    /// Lets the MMA use all slots from the start, although they have no pages.
+    pub(crate) fn with_pages_untouched(self) -> Self {
+        Self { is_new: false, ..self }
     }
 
     fn layout(&self) -> PoolLayout {
-        PoolLayout::check(self.header, self.memory.bytes).unwrap()
+        let layout = PoolLayout::check(self.header, self.memory.bytes).unwrap();
+        if self.is_new { layout.new_in_memory() } else { layout }
     }
 
     pub(crate) fn header(&self) -> &PoolHeader {
@@ -321,6 +350,14 @@ impl Fwp {
         collected
     }
 
+    /// Provides slots if the MMA wants some, as its worker does in each turn and when the guest is preempted.
+    pub(crate) fn provide(&mut self) {
+        self.mailbox.provide();
+        if self.mailbox.take_news() {
+            self.outputs.lock().unwrap().raise(self.id);
+        }
+    }
+
     /// Returns what the MMA counted for it.
     pub(crate) fn moved(&self) -> &MovedCounters {
         &self.mailbox.counters().moved
@@ -328,6 +365,7 @@ impl Fwp {
 
     /// Publishes, and makes the guest take everything.
     pub(crate) fn publish_all(&mut self) -> Vec<Descriptor> {
+        self.provide();
         self.mailbox.publish();
         self.guest.receive_all()
     }
@@ -498,6 +536,20 @@ impl House {
     /// uses the house.
     pub(crate) fn bell(&self) -> Doorbell {
         self.gateway_bell.clone()
+    }
+
+    /// Provides all slots of FWP `fwp`, which holds none.
+    pub(crate) fn circulate_all(&mut self, fwp: usize, shape: Shape) {
+        for _ in 0..shape.slot_count {
+            self.gateway.inject(b"probe", 0, self.fwps[fwp].id);
+            self.mma.poll();
+            self.fwps[fwp].provide();
+            self.mma.poll();
+            self.gateway.collect();
+        }
+        assert_eq!(self.fwps[fwp].pass_all(PORT_DROP), shape.slot_count as usize);
+        self.mma.poll();
+        self.gateway.collect();
     }
 
     /// Checks that FWP `fwp`'s slots are all free: exactly that many frames fit, and one more is dropped.

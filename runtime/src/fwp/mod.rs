@@ -242,11 +242,15 @@ impl Fwp {
             return (Turn::Ended(EndReason::Returned), started_ns);
         };
         if !self.busy {
+            self.mailbox.provide();
+            if self.mailbox.has_left_some() {
+                return self.turn_of_its_worker(clock, started_ns);
+            }
             let fresh = self.mailbox.publish();
             self.begun |= fresh > 0;
             let is_due = self.begun && started_ns >= self.shared.deadline_ns();
             if fresh == 0 && !is_due && occasion == TurnReason::Work {
-                return (Turn::Waiting { sent: 0 }, started_ns);
+                return self.turn_of_its_worker(clock, started_ns);
             }
             // A guest in a rehearsal is told neither that nothing has come nor that its deadline has passed.
             self.shared.note_exchange((fresh > 0 || is_due).then_some(fresh));
@@ -262,7 +266,10 @@ impl Fwp {
                     Err(violation) => Turn::Ended(violation.into()),
                 }
             }
-            Poll::Pending => Turn::Preempted,
+            Poll::Pending => {
+                self.mailbox.provide();
+                Turn::Preempted
+            }
             Poll::Ready((store, outcome)) => {
                 *self.life = Life::Over(Box::new(store));
                 let reason = EndReason::of(outcome);
@@ -287,6 +294,32 @@ impl Fwp {
     #[inline]
     fn collect(&mut self) -> Result<u32, Violation> {
         self.mailbox.collect().inspect_err(|violation| self.ended = Some(Box::new((*violation).into())))
+    }
+
+    /// Ends the turn of a guest that continues to wait: its worker may have provided slots, and collects what it left last time, which the
+    /// guest sent before anything that it does next.
+    #[cold]
+    fn turn_of_its_worker(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
+        let collected = if self.mailbox.has_left_some() { self.collect() } else { Ok(0) };
+        let turn = match collected {
+            Ok(sent) => Turn::Waiting { sent },
+            Err(violation) => Turn::Ended(violation.into()),
+        };
+        let ended_ns = clock.next();
+        self.mailbox.counters().guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
+        (turn, ended_ns)
+    }
+
+    /// Returns how long its worker took in its turns to provide pages since the last call, in nanoseconds. That is not the guest's doing.
+    #[inline]
+    pub(crate) fn take_providing_ns(&mut self) -> u64 {
+        self.mailbox.take_providing_time().as_nanos() as u64
+    }
+
+    /// Returns whether its worker has provided slots since the last call: then its MMA is to be notified, also if it has sent nothing.
+    #[inline]
+    pub fn take_news(&mut self) -> bool {
+        self.mailbox.take_news()
     }
 
     /// Stops it for good, whatever it is doing.

@@ -25,7 +25,7 @@ use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::fwp::connect;
 use pinion_mma::id::{FwpId, WorkerIndex};
-use pinion_mma::pool::{PoolError, PoolLayout};
+use pinion_mma::pool::{PAGE, PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Func, Instance, Memory, Store, TypedFunc};
 
@@ -246,7 +246,8 @@ fn join(
     mut store: NewStore,
     shared: &Arc<FwpShared>,
 ) -> Result<(Joined, StoreParts), EndReason> {
-    touch_first_pages(&linear, store.get(), layout.header());
+    let layout = layout.new_in_memory();
+    touch_first_pages(&linear, store.get(), &layout);
     let run = template.run(&instance, store.get()).ok_or_else(|| missing(EXPORT_RUN))?;
     let typed = run.typed::<(), ()>(store.get()).map_err(EndReason::broken)?;
     let (store, overwrites) = store.finish();
@@ -457,11 +458,13 @@ fn missing(export: &str) -> EndReason {
     EndReason::broken(wasmtime::Error::msg(format!("it exports no {export}")))
 }
 
-/// Makes the kernel provide the pages that a client's first packet touches: the start of both rings, and the first slot. Otherwise each
-/// page fault would cost the client more than all else that it waits for. No byte changes.
-fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, pool: &PoolHeader) {
+/// Makes the kernel provide the pages that a client's first packet touches: the start of both rings, and the slots that are taken for
+/// provided. Otherwise each page fault would cost the client more than all else that it waits for. No byte changes.
+fn touch_first_pages(memory: &Memory, store: &mut Store<FwpContext>, layout: &PoolLayout) {
     let bytes = memory.data_mut(store);
-    for address in [pool.rx_ring, pool.tx_ring, pool.slots, pool.slots + pool.slot_size - 1] {
+    let PoolHeader { rx_ring, tx_ring, slots, slot_size, .. } = *layout.header();
+    let end = slots + u32::from(layout.provided()) * slot_size;
+    for address in [rx_ring, tx_ring, end - 1].into_iter().chain((slots..end).step_by(PAGE as usize)) {
         if let Some(byte) = bytes.get_mut(address as usize) {
             // Written, because a read would leave the image's own page in place.
             *byte = std::hint::black_box(*byte);

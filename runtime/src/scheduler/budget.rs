@@ -130,10 +130,10 @@ impl Spending {
         Self { budget, batch_ns: 0, bucket }
     }
 
-    /// Accounts time of another core, which is no part of a batch. What follows from it, follows with the next turn.
-    pub(super) fn note_copying(&mut self, copying_ns: u64, now_ns: u64) {
+    /// Accounts time that was not spent by the guest, which is no part of a batch. What follows from it, follows with the next turn.
+    pub(super) fn note_besides(&mut self, spent_ns: u64, now_ns: u64) {
         if let Some(rate) = self.budget.rate {
-            let _ = self.bucket.take(rate, copying_ns, now_ns);
+            let _ = self.bucket.take(rate, spent_ns, now_ns);
         }
     }
 

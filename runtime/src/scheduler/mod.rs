@@ -364,23 +364,24 @@ impl Scheduler {
         overrun
     }
 
-    /// Accounts time for which another core has copied what an FWP of this share sent. It counts against the tenant's share of its class,
+    /// Accounts time that was spent for an FWP of this share and not by its guest: another core has copied what it sent, or its worker has
+    /// provided pages. It counts against the tenant's share of its class,
     /// and against the budgets of the tenant and, while the FWP is known, its own. It can be at any time.
     #[cold]
-    pub fn charge_copying(&mut self, id: FwpId, share: CpuShare, copying_ns: u64, now_ns: u64) {
+    pub fn charge_besides(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) {
         let sharer = share.sharer();
         if self.tenants[sharer.0 as usize].generation != share.generation {
             return;
         }
         let level = &mut self.levels[share.class as usize];
-        level.fair.charge(sharer, copying_ns);
+        level.fair.charge(sharer, spent_ns);
         if level.current == Some(sharer) {
-            level.slice_ns += copying_ns;
+            level.slice_ns += spent_ns;
         }
         if self.record(id).is_some_and(|record| record.is_limited) {
-            self.spendings[id.index as usize].note_copying(copying_ns, now_ns);
+            self.spendings[id.index as usize].note_besides(spent_ns, now_ns);
         }
-        self.charge_tenant(sharer, copying_ns, now_ns);
+        self.charge_tenant(sharer, spent_ns, now_ns);
     }
 
     /// Accounts time of other cores against a tenant's share of this core.

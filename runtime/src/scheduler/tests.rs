@@ -302,21 +302,21 @@ fn copying_counts_against_a_tenants_share_while_it_has_the_core_waits_or_rests()
     let shares = [0, 1, 2].map(|tenant| share(tenant, Class::Throughput));
     let mut scheduler = with_runnable(&shares);
     // All three are queued.
-    scheduler.charge_copying(id(0), shares[0], 4 * QUANTUM_NS, 0);
+    scheduler.charge_besides(id(0), shares[0], 4 * QUANTUM_NS, 0);
     assert_eq!(turns(&mut scheduler, 8, QUANTUM_NS), [1, 2, 1, 2, 1, 2, 1, 2]);
     let of_the_first = turns(&mut scheduler, 300, QUANTUM_NS).iter().filter(|index| **index == 0).count();
     assert!((99..=101).contains(&of_the_first), "{of_the_first} of 300 turns");
     // One has the core: its slice is over.
     let mut scheduler = with_runnable(&shares[..2]);
     let chosen = scheduler.choose().unwrap();
-    scheduler.charge_copying(chosen.id, shares[0], QUANTUM_NS, 0);
+    scheduler.charge_besides(chosen.id, shares[0], QUANTUM_NS, 0);
     assert_eq!(scheduler.charge(chosen.id, QUANTUM_NS / 2, 0, After::Preempted), None);
     assert_eq!(turns(&mut scheduler, 2, QUANTUM_NS / 2), [1, 1]);
     // One rests.
     let mut scheduler = with_runnable(&shares[..2]);
     let chosen = scheduler.choose().unwrap();
     assert_eq!(scheduler.charge(chosen.id, 0, 0, After::Waits), None);
-    scheduler.charge_copying(id(0), shares[0], 3 * QUANTUM_NS, 0);
+    scheduler.charge_besides(id(0), shares[0], 3 * QUANTUM_NS, 0);
     scheduler.wake(id(0), 0);
     assert_eq!(turns(&mut scheduler, 4, QUANTUM_NS), [1, 1, 1, 0]);
 }
@@ -329,8 +329,8 @@ fn copying_counts_against_the_budgets_of_a_tenant_and_of_an_fwp() {
         CpuShare { budget: Budget { per_batch_ns: Some(50_000), rate: Some(rate) }, ..share(1, Class::Throughput) };
     let mut scheduler = with_runnable(&[of_tenant, of_fwp]);
     // A burst is a tenth of a second's worth; copying is no part of a batch.
-    scheduler.charge_copying(id(0), of_tenant, 11_000_000, 0);
-    scheduler.charge_copying(id(1), of_fwp, 11_000_000, 0);
+    scheduler.charge_besides(id(0), of_tenant, 11_000_000, 0);
+    scheduler.charge_besides(id(1), of_fwp, 11_000_000, 0);
     assert_eq!(turns(&mut scheduler, 1, QUANTUM_NS), [1]);
     assert!(scheduler.is_idle());
     assert!(scheduler.held_until_ns() >= Some(10_000_000));
@@ -343,6 +343,6 @@ fn copying_for_a_tenant_whose_number_was_passed_on_is_charged_to_none() {
     let gone = share(0, Class::Throughput);
     let next = CpuShare { generation: TenantGeneration(1), ..gone };
     let mut scheduler = with_runnable(&[next, share(1, Class::Throughput)]);
-    scheduler.charge_copying(id(9), gone, 100 * QUANTUM_NS, 0);
+    scheduler.charge_besides(id(9), gone, 100 * QUANTUM_NS, 0);
     assert_eq!(turns(&mut scheduler, 4, QUANTUM_NS), [0, 1, 0, 1]);
 }

@@ -395,6 +395,10 @@ impl Worker {
         if copying_ns > 0 {
             charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
+        let providing_ns = fwp.take_providing_ns().min(cpu_ns);
+        if providing_ns > 0 {
+            self.scheduler.charge_besides(id, fwp.terms().share, providing_ns, ended_ns);
+        }
         if let Some(elsewhere) = &mut self.elsewhere {
             count_use(elsewhere, &mut self.scheduler, &fwp.terms().share, cpu_ns + copying_ns);
         }
@@ -411,13 +415,17 @@ impl Worker {
                     Some(deadline_ns) => self.timers.set(id, deadline_ns),
                     None => self.timers.cancel(id),
                 }
-                if sent > 0 {
-                    self.passed_on |= fwp.next_stage().is_some();
+                let has_news = fwp.take_news();
+                self.passed_on |= sent > 0 && fwp.next_stage().is_some();
+                if sent > 0 || has_news {
                     self.note_sent(id);
                 }
                 (if has_input { After::HasInput } else { After::Waits }, TurnOutcome::Less)
             }
             Turn::Preempted => {
+                if fwp.take_news() {
+                    self.note_sent(id);
+                }
                 self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
                 (After::Preempted, TurnOutcome::WholeQuantum)
             }
@@ -429,7 +437,7 @@ impl Worker {
                 (After::Over, TurnOutcome::Less)
             }
         };
-        if let Some(overrun) = self.scheduler.charge(id, cpu_ns, ended_ns, after) {
+        if let Some(overrun) = self.scheduler.charge(id, cpu_ns - providing_ns, ended_ns, after) {
             if let Some(fwp) = &mut self.fwps[id.index as usize] {
                 fwp.stop(overrun.into());
             }
@@ -481,5 +489,5 @@ fn count_use(elsewhere: &mut UseElsewhere, scheduler: &mut Scheduler, share: &Cp
 #[cold]
 fn charge_copying(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, copying_ns: u64, now_ns: u64) {
     terms.meter().copied(copying_ns);
-    scheduler.charge_copying(id, terms.share, copying_ns, now_ns);
+    scheduler.charge_besides(id, terms.share, copying_ns, now_ns);
 }

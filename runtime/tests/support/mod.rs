@@ -203,7 +203,8 @@ impl Bench {
         let started_ns = self.clock.begin();
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
-        if matches!(turn, Turn::Waiting { sent: 1.. } | Turn::Ended(_)) {
+        let has_news = fwp.take_news();
+        if has_news || matches!(turn, Turn::Waiting { sent: 1.. } | Turn::Ended(_)) {
             self.outputs.borrow_mut().raise(ID);
         }
         turn
