@@ -17,7 +17,7 @@ mod waiting;
 use std::sync::Arc;
 
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
-use pinion_mma::upcoming::UpcomingInstances;
+use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
 use crate::activation_clock::ActivationClock;

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use pinion_mma::counters::Counter;
+use pinion_mma::accounts::counters::Counter;
 
 use crate::id::{CHAINS_MAX, ChainIndex};
 

@@ -33,7 +33,7 @@ use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::tuning;
-use pinion_mma::upcoming::UpcomingInstances;
+use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::{EthernetAddress, EthernetFrame};
 
 use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};

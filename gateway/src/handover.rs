@@ -14,7 +14,7 @@ use std::sync::Arc;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound};
-use pinion_mma::upcoming::UpcomingInstances;
+use pinion_mma::tuning::upcoming::UpcomingInstances;
 
 use crate::port::BufferPool;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use pinion_mma::counters::Counter;
+use pinion_mma::accounts::counters::Counter;
 use pinion_mma::id::PortIndex;
 
 use crate::activation_clock::ActivationClock;

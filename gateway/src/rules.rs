@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use pinion_mma::direction::PortSet;
 use pinion_mma::id::{PortIndex, TenantIndex};
+use pinion_mma::wiring::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};

@@ -220,6 +220,6 @@ impl Frame {
     /// Prefetches the frame's first bytes.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        crate::prefetch::to_read(self.data.as_ptr());
+        crate::tuning::prefetch::to_read(self.data.as_ptr());
     }
 }

@@ -4,12 +4,12 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::copying::CopyShare;
-use crate::counters::FwpCounters;
+use crate::accounts::copying::CopyShare;
+use crate::accounts::counters::FwpCounters;
+use crate::guest::mailbox::{Mailbox, MailboxParts};
+use crate::guest::pool::{PoolLayout, PoolRegion};
 use crate::id::{FwpId, WorkerIndex};
-use crate::mailbox::{Mailbox, MailboxParts};
-use crate::phased;
-use crate::pool::{PoolLayout, PoolRegion};
+use crate::rings::phased;
 use crate::wiring::{Endpoint, EndpointParts, Wiring};
 
 /// Makes the worker's and the MMA's side of a new FWP whose linear memory starts at `memory`. `worker` is the index by

@@ -11,39 +11,24 @@
 //!
 //! Three parties use this crate, each by a module of its own:
 //! * the gateway holds a [`link::GatewayLink`]: frames in, frames out, buffers back;
-//! * a worker holds a [`mailbox::Mailbox`] per FWP: what the guest may see and what it asks for;
+//! * a worker holds a [`guest::mailbox::Mailbox`] per FWP: what the guest may see and what it asks for;
 //! * the MMA thread holds a [`mover::Mma`]: every [`wiring::Endpoint`] and the edges between them.
 //!
-//! [`shares`] divides what tenants share, here and in the other crates.
+//! [`accounts::shares`] divides what tenants share, here and in the other crates.
 //!
 //! This crate depends on neither wasmtime nor DPDK. All communication between the parties is bounded and lock-free.
 //! Once an FWP is made, it allocates nothing.
 
+pub mod accounts;
 pub mod buffer;
-pub mod copying;
-pub mod counters;
-pub mod direction;
-pub mod doorbell;
 pub mod fwp;
-mod gateway_link;
+pub mod guest;
 pub mod id;
-mod leaving;
 pub mod link;
-pub mod mailbox;
-mod memcpy;
 pub mod mover;
 pub mod notify;
-mod phased;
-pub mod pool;
-pub mod prefetch;
-mod provision;
-pub mod shares;
-mod slots;
-pub mod spsc;
+pub mod rings;
 pub mod stopwatch;
 mod sync;
-pub mod tenant_counts;
 pub mod tuning;
-pub mod upcoming;
-mod waiting;
 pub mod wiring;

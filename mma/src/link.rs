@@ -12,10 +12,12 @@
 //! one, so received frames and empty buffers on loan are counted together. The gateway never lends more than `spent`
 //! and `outbound` each have room for, so neither can be full.
 
+pub(crate) mod gateway_link;
+
 use crate::buffer::{Buffer, Frame};
-use crate::doorbell::Doorbell;
 use crate::id::FwpId;
-use crate::spsc::{self, Consumer, Producer};
+use crate::notify::doorbell::Doorbell;
+use crate::rings::spsc::{self, Consumer, Producer};
 
 /// A frame that Net-In has assigned to an FWP.
 #[derive(Debug)]

@@ -31,15 +31,15 @@ use self::held::HeldFrames;
 use self::prefetcher::Prefetcher;
 use self::present::PresentTenants;
 use self::turns::Turns;
-use crate::counters::MmaCounters;
-use crate::gateway_link::GatewayLink;
+use crate::accounts::counters::MmaCounters;
+use crate::guest::mailbox::TxTarget;
 use crate::id::FwpId;
 use crate::link::MmaLink;
-use crate::mailbox::TxTarget;
+use crate::link::gateway_link::GatewayLink;
 use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
-use crate::upcoming::UpcomingInstances;
-use crate::waiting::WaitingFrames;
+use crate::tuning::upcoming::UpcomingInstances;
+use crate::wiring::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 
 /// Frames taken from the gateway, and notifications of FWPs with output, per poll, unless output waits for turns.

@@ -13,13 +13,14 @@
 //! up to the length of its lane, before the thread looks. The thread takes that many at a time, and an id whose work is
 //! already done costs it little.
 
+pub mod doorbell;
 mod lane;
 mod marks;
 
 use self::lane::{LaneIn, LaneOut, LaneView, PLACES_MAX, lane};
 use self::marks::{Marks, MarksTaken};
-use crate::doorbell::Doorbell;
 use crate::id::FwpId;
+use crate::notify::doorbell::Doorbell;
 use crate::sync::Arc;
 
 /// Ids that one notifier can have under way. A thread that takes so many at a time finds each FWP soon, however often
@@ -264,7 +265,7 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::spsc;
+    use crate::rings::spsc;
     use crate::sync::explore;
     use loom::thread::{self, yield_now};
     use std::time::Duration;

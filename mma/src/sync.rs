@@ -1,7 +1,7 @@
 //! The synchronisation types of this crate's lock-free parts: the standard library's, or loom's when they are
 //! model-checked (`RUSTFLAGS="--cfg loom" cargo test -p pinion-mma --release --lib loom`).
 //!
-//! Only [`crate::spsc`], [`crate::phased`], [`crate::notify`] and [`crate::doorbell`] import from here. Loom's types
+//! Only [`crate::rings::spsc`], [`crate::rings::phased`], [`crate::notify`] and [`crate::notify::doorbell`] import from here. Loom's types
 //! work only within a model. So under loom the ordinary unit tests of these modules, and of those that use them, are
 //! left out.
 

@@ -3,6 +3,9 @@
 //! Behaviour is the same either way; what differs is how long things take. The switch is for the whole process, and is set before its
 //! data-plane threads start. It is asked once for each group of hints, not for each hint.
 
+pub mod prefetch;
+pub mod upcoming;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_OFF: AtomicBool = AtomicBool::new(false);

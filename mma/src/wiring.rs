@@ -2,20 +2,24 @@
 //!
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
+pub mod direction;
+pub(crate) mod slots;
+pub(crate) mod waiting;
+
 use std::sync::Arc;
 
 use pinion_abi::{OUTPUTS_MAX, RX_HEADROOM};
 
-use crate::copying::{CopyShare, CopyingTime};
-use crate::counters::FwpCounters;
-use crate::direction::{Direction, Sides};
+use crate::accounts::copying::{CopyShare, CopyingTime};
+use crate::accounts::counters::FwpCounters;
+use crate::guest::mailbox::{Delivery, Transmission, TxTarget};
+use crate::guest::pool::PoolRegion;
 use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
-use crate::mailbox::{Delivery, Transmission, TxTarget};
-use crate::phased::{Consumer, Producer};
-use crate::pool::PoolRegion;
-use crate::prefetch;
-use crate::slots::{FreeSlots, IngressInfo, SlotIngress};
-use crate::waiting::WaitingList;
+use crate::rings::phased::{Consumer, Producer};
+use crate::tuning::prefetch;
+use crate::wiring::direction::{Direction, Sides};
+use crate::wiring::slots::{FreeSlots, IngressInfo, SlotIngress};
+use crate::wiring::waiting::WaitingList;
 
 /// Where an FWP's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 mod support;
 
 use pinion_abi::{PORT_DROP, PORT_NEXT, PORT_REPLY};
-use pinion_mma::copying::CopyShare;
+use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};

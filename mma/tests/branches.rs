@@ -4,11 +4,11 @@
 mod support;
 
 use pinion_abi::{Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY};
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::id::{FwpId, MmaIndex, PortIndex};
-use pinion_mma::mailbox::Violation;
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Left, Plan, Shape, frame, id};
 

@@ -4,8 +4,8 @@
 mod support;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
+use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::id::PortIndex;
-use pinion_mma::mailbox::Violation;
 use pinion_mma::wiring::Edge;
 use support::{House, Index, KNOWN_PORTS, Left, Plan, Shape, frame, judged};
 

@@ -3,7 +3,7 @@
 mod support;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
-use pinion_mma::mailbox::Violation;
+use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Edge, Wiring};
 use support::{Guest, House, Left, Plan, Shape, frame, id};

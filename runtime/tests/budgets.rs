@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_control::model::Scheduling;
+use pinion_mma::accounts::counters::FwpCounters;
 use pinion_mma::buffer::Buffer;
-use pinion_mma::counters::FwpCounters;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::template::Template;
 use pinion_runtime::scheduler::Overrun;

@@ -21,7 +21,7 @@
 //!   nothing has to be swept when an instance ends or the rules change.
 //! * **Of fixed size.** 68 bytes per entry, 9 entries for 8 flows: [`BYTES_PER_FLOW_MAX`].
 
-use pinion_mma::{prefetch, tuning};
+use pinion_mma::tuning::{self, prefetch};
 
 use crate::drops::DropReason;
 use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};

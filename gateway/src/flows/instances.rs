@@ -23,10 +23,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use pinion_mma::direction::Direction;
 use pinion_mma::id::{FwpId, PortIndex, TENANTS_MAX, TenantIndex};
-use pinion_mma::prefetch;
-use pinion_mma::upcoming::{LATER, UpcomingInstances};
+use pinion_mma::tuning::prefetch;
+use pinion_mma::tuning::upcoming::{LATER, UpcomingInstances};
+use pinion_mma::wiring::direction::Direction;
 
 use crate::flows::entry_fwp::{EntryFwp, WayBack};
 use crate::flows::index::{HashIndex, List, ListLinks};

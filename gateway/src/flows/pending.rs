@@ -7,9 +7,9 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use pinion_mma::accounts::shares::Shares;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::TenantIndex;
-use pinion_mma::shares::Shares;
 
 use crate::flows::InstanceKey;
 use crate::flows::index::{HashIndex, List, ListLinks};
@@ -207,7 +207,7 @@ mod tests {
     use crate::headers::Vlan;
     use crate::port::BufferPool;
     use crate::port::heap::HeapPool;
-    use pinion_mma::shares::Share;
+    use pinion_mma::accounts::shares::Share;
     use std::net::Ipv4Addr;
 
     const TENANT: TenantIndex = TenantIndex(0);

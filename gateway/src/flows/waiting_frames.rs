@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use pinion_mma::accounts::shares::{Share, Shares};
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
-use pinion_mma::shares::{Share, Shares};
 
 /// See the module.
 #[derive(Debug)]

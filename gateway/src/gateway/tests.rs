@@ -17,10 +17,10 @@ use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
 use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
-use pinion_mma::direction::PortSet;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
+use pinion_mma::notify::doorbell::Doorbell;
+use pinion_mma::wiring::direction::PortSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 mod both_ways;

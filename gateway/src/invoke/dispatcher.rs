@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
-use pinion_mma::doorbell::Doorbell;
-use pinion_mma::spsc::{self, Consumer, Producer};
+use pinion_mma::notify::doorbell::Doorbell;
+use pinion_mma::rings::spsc::{self, Consumer, Producer};
 use pinion_mma::stopwatch::Stopwatch;
 
 use super::{Failure, FunctionRef};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use pinion_mma::accounts::counters::Counter;
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::counters::Counter;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::PortIndex;
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::stopwatch::Stopwatch;
 
 use super::calls::{AnswerMatch, Calls};

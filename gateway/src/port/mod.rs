@@ -21,8 +21,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
+use pinion_mma::accounts::counters::Counter;
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::counters::Counter;
 
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

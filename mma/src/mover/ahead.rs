@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
+use crate::guest::mailbox::Transmission;
+use crate::guest::pool::PoolRegion;
 use crate::id::FwpId;
 use crate::link::Inbound;
-use crate::mailbox::Transmission;
-use crate::phased;
-use crate::pool::PoolRegion;
-use crate::spsc::Taking;
+use crate::rings::phased;
+use crate::rings::spsc::Taking;
 use crate::tuning;
 use crate::wiring::EndpointTable;
 

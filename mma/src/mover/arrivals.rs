@@ -2,8 +2,8 @@
 
 use super::ahead::AHEAD;
 use super::{Mma, Moved, mark_unnotified};
+use crate::accounts::copying::FRAME_COST;
 use crate::buffer::Frame;
-use crate::copying::FRAME_COST;
 use crate::link::Inbound;
 use crate::tuning;
 use crate::wiring::{Accepted, Endpoint, RxBatch};

@@ -3,9 +3,9 @@
 //! A tenant may have [`PER_FREE`] times as many as could still wait. So however many chains it has and whatever comes for them, it leaves a
 //! ninth to others, two such tenants a seventeenth, and so on. Nothing is allocated after creation.
 
+use crate::accounts::leaving::PER_FREE;
+use crate::accounts::tenant_counts::TenantCounts;
 use crate::id::TenantIndex;
-use crate::leaving::PER_FREE;
-use crate::tenant_counts::TenantCounts;
 
 /// See the module.
 pub(super) struct HeldFrames {

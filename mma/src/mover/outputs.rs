@@ -3,13 +3,13 @@
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
 use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
-use crate::copying::FRAME_COST;
-use crate::gateway_link::TxBlocked;
+use crate::accounts::copying::FRAME_COST;
+use crate::guest::mailbox::{Transmission, TxTarget};
 use crate::id::{FwpId, PortIndex};
-use crate::mailbox::{Transmission, TxTarget};
+use crate::link::gateway_link::TxBlocked;
 use crate::notify::NAMES_MAX;
-use crate::slots::IngressInfo;
-use crate::waiting::{WaitingFrames, WaitingList};
+use crate::wiring::slots::IngressInfo;
+use crate::wiring::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
 /// Frames of outputs that are moved, over all FWPs, before their workers are notified.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::id::FwpId;
 use crate::tuning;
-use crate::upcoming::{Next, UpcomingInstances};
+use crate::tuning::upcoming::{Next, UpcomingInstances};
 use crate::wiring::EndpointTable;
 
 /// Idle polls between two prefetch steps.

@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use crate::copying::CopyShare;
+use crate::accounts::copying::CopyShare;
 use crate::id::{FwpId, TENANTS_MAX, TenantIndex};
 
 /// What a tenant may cost in a slice, in bytes.

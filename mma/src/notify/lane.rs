@@ -11,7 +11,7 @@ use crossbeam_utils::CachePadded;
 
 use super::NAMES_MAX;
 use crate::id::FwpId;
-use crate::phased::{self, Consumer, Entry, Producer, View};
+use crate::rings::phased::{self, Consumer, Entry, Producer, View};
 use crate::sync::{Arc, AtomicUsize, Ordering};
 
 /// Largest index, plus one, that an entry can hold: an id and its phase are one word.

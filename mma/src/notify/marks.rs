@@ -11,9 +11,9 @@
 use crossbeam_utils::CachePadded;
 
 use crate::id::FwpId;
-use crate::prefetch;
 use crate::sync::{Arc, AtomicU32, AtomicU64, Ordering};
 use crate::tuning;
+use crate::tuning::prefetch;
 
 /// As many words as fill a cache line, which they share with nothing else.
 type Words = CachePadded<[AtomicU64; WORDS]>;

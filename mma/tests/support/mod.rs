@@ -13,17 +13,17 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use pinion_abi::{
     Descriptor, POOL_MAGIC, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, SLOT_SIZE_MIN,
 };
+use pinion_mma::accounts::copying::CopyShare;
+use pinion_mma::accounts::counters::MovedCounters;
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::copying::CopyShare;
-use pinion_mma::counters::MovedCounters;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::fwp::connect;
+use pinion_mma::guest::mailbox::{Mailbox, Violation};
+use pinion_mma::guest::pool::{PoolError, PoolLayout};
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex, WorkerIndex};
 use pinion_mma::link::{GatewayLink, Inbound, link};
-use pinion_mma::mailbox::{Mailbox, Violation};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::notify::{Notifier, ReadyQueue};
-use pinion_mma::pool::{PoolError, PoolLayout};
 use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
 use self::memory::{Memory, PAGE};

@@ -32,7 +32,7 @@ use pinion_guest::calls::{self, Asks, Host};
 use pinion_guest::fault::{Trapped, cause};
 use pinion_guest::files::{Bundle, Files, Space};
 use pinion_guest::settings;
-use pinion_mma::pool::PoolLayout;
+use pinion_mma::guest::pool::PoolLayout;
 use pinion_text::{SENTENCE_BYTES_MAX, printable};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{

@@ -7,7 +7,7 @@ use pinion_builder_client::NATIVE_BYTES_MAX;
 use pinion_builder_client::metrics::BadMetrics;
 use pinion_guest::files::BadBundle;
 use pinion_guest::settings::{INSTANCE_BYTES_MAX, MEMORY_BYTES_MAX, TABLE_ELEMENTS_MAX};
-use pinion_mma::pool::PoolError;
+use pinion_mma::guest::pool::PoolError;
 use pinion_text::{NAME_BYTES_MAX, SENTENCE_BYTES_MAX, printable};
 
 use crate::FUNCTION_BYTES_MAX;

@@ -1,7 +1,7 @@
 //! Commands from the launcher to the roles: one bounded channel per role, and the doorbell of the thread that reads it.
 
 use crossbeam_channel::{Receiver, Sender};
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::notify::doorbell::Doorbell;
 
 /// Unread commands to one role.
 const COMMANDS: usize = 1024;

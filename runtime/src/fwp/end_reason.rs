@@ -2,8 +2,8 @@
 
 use pinion_builder_client::metrics::BadMetrics;
 use pinion_guest::fault::{Trapped, cause};
-use pinion_mma::mailbox::Violation;
-use pinion_mma::pool::PoolError;
+use pinion_mma::guest::mailbox::Violation;
+use pinion_mma::guest::pool::PoolError;
 use wasmtime::Trap;
 
 use crate::containment::Panicked;

@@ -30,10 +30,10 @@ use std::task::{Context, Poll, Waker};
 
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Files;
-use pinion_mma::counters::FwpCounters;
+use pinion_mma::accounts::counters::FwpCounters;
+use pinion_mma::guest::mailbox::{Mailbox, Violation};
 use pinion_mma::id::FwpId;
-use pinion_mma::mailbox::{Mailbox, Violation};
-use pinion_mma::prefetch;
+use pinion_mma::tuning::prefetch;
 use wasmtime::{Engine, Memory, Store};
 
 pub(crate) use self::limit::MemoryLimit;

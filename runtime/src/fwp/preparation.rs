@@ -24,8 +24,8 @@ use pinion_builder_client::metrics::{self, Metric};
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::fwp::connect;
+use pinion_mma::guest::pool::{PAGE, PoolError, PoolLayout};
 use pinion_mma::id::{FwpId, WorkerIndex};
-use pinion_mma::pool::{PAGE, PoolError, PoolLayout};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use wasmtime::{Func, Instance, Memory, Store, TypedFunc};
 

@@ -7,7 +7,7 @@ use pinion_builder_client::metrics::{self, BadMetrics, Metric};
 use pinion_builder_client::protocol::{Facts, Start};
 use pinion_guest::files::Bundle;
 use pinion_guest::settings::FIBER_STACK_BYTES;
-use pinion_mma::pool::{PoolError, PoolLayout};
+use pinion_mma::guest::pool::{PoolError, PoolLayout};
 use wasmtime::{Engine, Extern, Func, Instance, InstancePre, Linker, Memory, Module, ModuleExport, Store};
 
 use crate::fwp::FwpContext;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use histogram::Histogram;
 use pinion_control::node::LatencyStatus;
-use pinion_mma::counters::{Counter, WaitCounts};
-use pinion_mma::prefetch;
+use pinion_mma::accounts::counters::{Counter, WaitCounts};
+use pinion_mma::tuning::prefetch;
 
 /// The histogram's resolution is one part in two to this power. It covers this many powers of two of nanoseconds: 18 minutes.
 const GROUPING_POWER: u8 = 8;

@@ -20,8 +20,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use crossbeam_utils::CachePadded;
 use pinion_gateway::messages::Event;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::mover::MmaEvent;
+use pinion_mma::notify::doorbell::Doorbell;
 
 use super::Order;
 use crate::clock::TscInstant;

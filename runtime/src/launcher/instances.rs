@@ -11,10 +11,10 @@ use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
+use pinion_mma::accounts::shares::Shares;
 use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::notify::ReadyView;
-use pinion_mma::shares::Shares;
 use pinion_mma::wiring::Endpoint;
 use rustc_hash::FxHashMap;
 

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use pinion_gateway::id::{ChainIndex, InstanceId};
+use pinion_mma::accounts::shares::Shares;
 use pinion_mma::id::TenantIndex;
-use pinion_mma::shares::Shares;
 
 use super::preparation_queue::NoRoom;
 

@@ -89,9 +89,9 @@ mod tests {
     use crate::cores::plan::pin_here;
     use crate::launcher::inbox::{Receivers, WakeHandle, Yielded};
     use crossbeam_channel::unbounded;
-    use pinion_mma::doorbell::Doorbell;
     use pinion_mma::id::FwpId;
     use pinion_mma::notify::ReadyQueue;
+    use pinion_mma::notify::doorbell::Doorbell;
 
     const FWP: FwpId = FwpId { index: 3, generation: 0 };
 

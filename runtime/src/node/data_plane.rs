@@ -19,7 +19,7 @@ use pinion_control::node::{
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{PortCounters, PortFacts};
-use pinion_mma::counters::MmaCounters;
+use pinion_mma::accounts::counters::MmaCounters;
 use tokio::sync::watch;
 
 use crate::cores::plan::CorePlan;

@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pinion_gateway::invoke::{CallNumber, Dispatcher, Failure, Refused};
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::accounts::shares::{Share, Shares};
 use pinion_mma::id::TenantIndex;
-use pinion_mma::shares::{Share, Shares};
+use pinion_mma::notify::doorbell::Doorbell;
 
 use crate::reports::status_table::Callable;
 

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::stopwatch::Stopwatch;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_current_timer_slack;

@@ -15,7 +15,7 @@ use pinion_control::model::{Chain, ModuleName, TenantName};
 use pinion_control::node::ChainDrop;
 use pinion_gateway::drops::{ChainDropCounts, DropsByChain};
 use pinion_gateway::id::{ChainIndex, InstanceId};
-use pinion_mma::counters::FwpCounters;
+use pinion_mma::accounts::counters::FwpCounters;
 
 use crate::ids::ChainKey;
 use crate::reports::chain_accounts::{ChainAccount, ChainAccounts};

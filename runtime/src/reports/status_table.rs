@@ -164,7 +164,7 @@ pub struct FwpEntry {
     id: FwpId,
     module: ModuleName,
     shared: Arc<FwpShared>,
-    counters: Arc<pinion_mma::counters::FwpCounters>,
+    counters: Arc<pinion_mma::accounts::counters::FwpCounters>,
     readings: Option<Arc<Readings>>,
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use pinion_gateway::gateway::Gateway;
 use pinion_gateway::port::Alarm;
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::notify::doorbell::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Role;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinion_gateway::gateway::Gateway;
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::notify::doorbell::Doorbell;
 
 use super::Role;
 

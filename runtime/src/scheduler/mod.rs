@@ -30,7 +30,7 @@ use std::collections::BinaryHeap;
 
 use pinion_control::model::Class;
 use pinion_mma::id::{FwpId, TenantIndex};
-use pinion_mma::prefetch;
+use pinion_mma::tuning::prefetch;
 
 use self::budget::{Batch, Bucket, Spending, Verdict};
 pub use self::budget::{Budget, Overrun, Rate};

@@ -22,7 +22,7 @@ use crossbeam_utils::CachePadded;
 use pinion_abi::{Errno, STATE_KEY_BYTES_MAX};
 use pinion_control::model::{Field, WhenFull};
 use pinion_guest::calls::state::Key;
-use pinion_mma::counters::Counter;
+use pinion_mma::accounts::counters::Counter;
 
 use super::hash::{Hasher, Hashes};
 

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossbeam_utils::CachePadded;
 use pinion_control::model::{Chain, ChainName, DesiredState, TenantName};
 use pinion_control::node::MeterStatus;
-use pinion_mma::counters::Counter;
+use pinion_mma::accounts::counters::Counter;
 
 use crate::ids::ChainKey;
 use crate::instruments::latencies::{Latencies, LatencySnapshot};

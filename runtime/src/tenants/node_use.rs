@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use pinion_control::model::Class;
-use pinion_mma::counters::Counter;
+use pinion_mma::accounts::counters::Counter;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
 use crate::scheduler::{CpuShare, GUARANTEED_PART, TenantGeneration};

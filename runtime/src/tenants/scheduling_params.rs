@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
-use pinion_mma::copying::CopyShare;
+use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
 use crate::clock::GuestClock;

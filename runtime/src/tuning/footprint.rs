@@ -10,7 +10,7 @@
 
 use std::num::NonZeroUsize;
 
-use pinion_mma::prefetch::{self, LINE};
+use pinion_mma::tuning::prefetch::{self, LINE};
 
 use super::engine_parts::EngineParts;
 

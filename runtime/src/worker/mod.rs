@@ -14,7 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::id::{FwpId, TENANTS_MAX};
 use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
-use pinion_mma::upcoming::UpcomingInstances;
+use pinion_mma::tuning::upcoming::UpcomingInstances;
 
 use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use pinion_mma::id::FwpId;
-use pinion_mma::upcoming::{Next, UpcomingInstances};
-use pinion_mma::{prefetch, tuning};
+use pinion_mma::tuning::upcoming::{Next, UpcomingInstances};
+use pinion_mma::tuning::{self, prefetch};
 
 use super::Worker;
 use crate::fwp::{Fwp, TurnReason};

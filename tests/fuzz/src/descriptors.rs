@@ -16,9 +16,9 @@
 use std::collections::VecDeque;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader};
-use pinion_mma::counters::FwpCounters;
+use pinion_mma::accounts::counters::FwpCounters;
+use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::id::PortIndex;
-use pinion_mma::mailbox::Violation;
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 

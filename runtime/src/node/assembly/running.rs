@@ -5,7 +5,7 @@ use crate::launcher::{Order, Orders};
 use crate::memory::pressure::{self};
 use crate::node::data_plane::DataPlane;
 use crate::node::invocations::Invocations;
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::notify::doorbell::Doorbell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;

@@ -17,12 +17,12 @@ use pinion_gateway::invoke::{Dispatcher, InvokeCounters, InvokePort};
 use pinion_gateway::keep_alive::KeepAlives;
 use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{BufferPool, Port};
-use pinion_mma::counters::MmaCounters;
-use pinion_mma::doorbell::Doorbell;
+use pinion_mma::accounts::counters::MmaCounters;
 use pinion_mma::link::link;
 use pinion_mma::mover::Mma;
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::notify::{Notifier, ReadyQueue};
-use pinion_mma::upcoming::UpcomingInstances;
+use pinion_mma::tuning::upcoming::UpcomingInstances;
 use std::sync::Arc;
 use wasmtime::Engine;
 

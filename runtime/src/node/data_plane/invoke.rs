@@ -8,7 +8,7 @@ use pinion_control::model::{ChainName, PortName, TenantName};
 use pinion_control::node::{Answered, Call, CallHandle, DropCount, InvokeError, PortStatus};
 use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, Refused};
 use pinion_gateway::observer::PortObserver;
-use pinion_mma::shares::Share;
+use pinion_mma::accounts::shares::Share;
 
 use super::DataPlane;
 use crate::ids::ChainKey;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pinion_control::model::TenantName;
 use pinion_control::node::ResourceUse;
-use pinion_mma::counters::MmaCounters;
+use pinion_mma::accounts::counters::MmaCounters;
 use pinion_mma::id::TenantIndex;
 
 use super::DataPlane;

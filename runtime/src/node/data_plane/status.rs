@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use pinion_control::model::TenantName;
 use pinion_control::node::{ChainStatus, CoreStatus, DropCount, MeterStatus, NodeStatus, PortStatus, TenantStatus};
 use pinion_gateway::observer::PortObserver;
-use pinion_mma::counters::{Counter, MmaCounters};
+use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
 use crate::memory::pressure::Level;

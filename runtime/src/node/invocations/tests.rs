@@ -14,9 +14,9 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::rules::{ChainSettings, RuleSet};
 use pinion_mma::buffer::Frame;
-use pinion_mma::direction::PortSet;
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
+use pinion_mma::wiring::direction::PortSet;
 
 use super::*;
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use pinion_gateway::port::BufferPool;
 use pinion_gateway::port::heap::HeapPool;
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::{Edge, Wiring};
 
 use super::Scene;

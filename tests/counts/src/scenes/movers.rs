@@ -1,10 +1,10 @@
 //! An MMA and a worker, with the FWPs that they are given.
 
 use crossbeam_channel::{Sender, unbounded};
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::link::MmaLink;
 use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
+use pinion_mma::notify::doorbell::Doorbell;
 use pinion_runtime::worker::{Worker, WorkerCommand};
 
 use crate::node::{House, Prepared};

@@ -14,10 +14,10 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::direction::PortSet;
-use pinion_mma::doorbell::Doorbell;
 use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{MmaLink, link};
+use pinion_mma::notify::doorbell::Doorbell;
+use pinion_mma::wiring::direction::PortSet;
 
 use super::frames::{Bytes, FRAME_BYTES, STATION};
 

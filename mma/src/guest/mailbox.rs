@@ -22,13 +22,13 @@ use std::time::Duration;
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RingHeader};
 use quanta::Instant;
 
-use crate::copying::CopyingBill;
-use crate::counters::FwpCounters;
+use crate::accounts::copying::CopyingBill;
+use crate::accounts::counters::FwpCounters;
+use crate::guest::pool::{PAGE, PoolLayout};
+use crate::guest::provision::next_step;
 use crate::id::{PortIndex, SlotIndex};
-use crate::phased::{Consumer, Entry, Producer};
-use crate::pool::{PAGE, PoolLayout};
-use crate::prefetch;
-use crate::provision::next_step;
+use crate::rings::phased::{Consumer, Entry, Producer};
+use crate::tuning::prefetch;
 
 /// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
 /// comes back.
@@ -543,7 +543,7 @@ impl GuestRings {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::copying::CopyShare;
+    use crate::accounts::copying::CopyShare;
     use crate::fwp::connect;
     use crate::id::{FwpId, TenantIndex, WorkerIndex};
     use crate::wiring::{Accepted, Edge, Endpoint, Wiring};

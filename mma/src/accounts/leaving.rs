@@ -5,10 +5,10 @@
 //! (dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6, 1998). Each frame is added and forgotten once, many
 //! at a time where that was put off. Nothing is allocated after creation.
 
+use crate::accounts::tenant_counts::TenantCounts;
 use crate::buffer::Frame;
 use crate::id::TenantIndex;
-use crate::spsc::View;
-use crate::tenant_counts::TenantCounts;
+use crate::rings::spsc::View;
 
 /// See the module.
 pub(crate) const PER_FREE: usize = 8;

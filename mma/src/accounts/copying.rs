@@ -3,7 +3,7 @@
 //! Costs are in bytes: those of a frame, and something for the frame itself. They are known beforehand, so turns are
 //! given by them. Times are what tenants are charged.
 
-use crate::counters::MovedCounters;
+use crate::accounts::counters::MovedCounters;
 use crate::id::TenantIndex;
 use crate::stopwatch::Stopwatch;
 

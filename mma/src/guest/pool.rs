@@ -17,9 +17,9 @@ use pinion_abi::{
     SLOT_SIZE_MIN,
 };
 
+use crate::guest::memcpy;
 use crate::id::SlotIndex;
-use crate::memcpy;
-use crate::prefetch;
+use crate::tuning::prefetch;
 
 /// Why a guest's pool header is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

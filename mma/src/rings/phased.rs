@@ -6,7 +6,7 @@
 //!   second lap   | 0 e | 0 f | 1 c | 1 d |     e and f are there; c and d are of the lap before
 //! ```
 //!
-//! A shared index, as in [`crate::spsc`], takes a cache line for each direction. The line moves from core to core with
+//! A shared index, as in [`crate::rings::spsc`], takes a cache line for each direction. The line moves from core to core with
 //! each hand-over, and with thousands of rings it is in no cache when it is needed. Here only the entry's own line is
 //! touched.
 //!
@@ -16,9 +16,9 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::prefetch::{self, LINE};
 use crate::sync::{AtomicU64, Ordering};
 use crate::tuning;
+use crate::tuning::prefetch::{self, LINE};
 
 /// The bit of an entry that tells in which lap it was written.
 const PHASE: u64 = 1 << 63;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-use crate::leaving::LeavingCounts;
-use crate::provision::SlotNumbers;
-use crate::tenant_counts::TenantCounts;
+use crate::accounts::leaving::LeavingCounts;
+use crate::accounts::slot_numbers::SlotNumbers;
+use crate::accounts::tenant_counts::TenantCounts;
 
 /// A number that one thread adds to and others read.
 #[derive(Debug, Default)]

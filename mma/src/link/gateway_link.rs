@@ -2,14 +2,14 @@
 //!
 //! When a received frame has been copied, its buffer is reused for the next frame to transmit. So buffers circulate
 //! within the MMA while they are still in its cache, and only a surplus or a shortage is exchanged with the gateway.
-//! Tenants share the buffers for frames to transmit: see [`crate::leaving`].
+//! Tenants share the buffers for frames to transmit: see [`crate::accounts::leaving`].
 //! Entries staged during a poll are published at its end. Nothing is allocated after construction.
 
+use crate::accounts::leaving::{Leaving, LeavingCounts, PER_FREE};
 use crate::buffer::{Buffer, Frame};
 use crate::id::{PortIndex, TenantIndex};
-use crate::leaving::{Leaving, LeavingCounts, PER_FREE};
 use crate::link::{Inbound, MmaLink};
-use crate::spsc::{Consumer, Producer, Staging, Taking};
+use crate::rings::spsc::{Consumer, Producer, Staging, Taking};
 
 /// Most buffers that the MMA keeps for reuse.
 const KEPT_MAX: usize = 256;

@@ -1,14 +1,14 @@
 //! The free slots of a pool, and for each other slot the port on which its frame was received and which way the frame
 //! goes.
 
-use crate::direction::{Direction, Sides};
 use crate::id::{PortIndex, SlotIndex};
+use crate::wiring::direction::{Direction, Sides};
 
 /// The free list of the slots that frames are received into. It is a stack, so that few slots are in use, which keeps
 /// them in the cache and few pages resident. The top slot is stored in place: with thousands of FWPs whose frames come
 /// one by one, each further load would be a cache miss.
 ///
-/// Slots are in circulation from when their pages are provided: see [`crate::provision`].
+/// Slots are in circulation from when their pages are provided: see [`crate::guest::provision`].
 ///
 /// The last slots of a pool may be the guest's own. Frames are never received into them. When freed, they are kept
 /// apart until they are returned to the guest.
@@ -164,7 +164,7 @@ impl SlotIngress {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::direction::PortSet;
+    use crate::wiring::direction::PortSet;
 
     #[test]
     fn the_slot_freed_last_is_used_first_and_later_ones_can_be_peeked() {

@@ -1,0 +1,6 @@
+//! The boundary with guest memory: what a worker and the MMA may touch of it, and how.
+
+pub mod mailbox;
+mod memcpy;
+pub mod pool;
+pub(crate) mod provision;
