@@ -12,8 +12,8 @@
 
 mod account;
 mod change;
-mod change_lock;
 mod rebuild;
+mod turn_lock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,9 +26,9 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
-use self::change_lock::ChangeLock;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
+use self::turn_lock::TurnLock;
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
@@ -173,10 +173,10 @@ pub struct Control {
     node: Arc<dyn Node>,
     /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build. Taken
     /// in turns of tenants.
-    changing: ChangeLock,
-    /// Held for a whole upload. Compiling one module at a time bounds the resources that uploads use, and garbage can't
-    /// be collected between an admission and the moment its upload is stored.
-    admitting: Mutex<()>,
+    changing: TurnLock,
+    /// Held for a whole upload, in turns of tenants. Looking at one module at a time bounds the resources that uploads use, and garbage
+    /// can't be collected between an admission and the moment its upload is stored.
+    admitting: TurnLock,
     /// The durable state. Locked only for a pointer copy.
     desired: RwLock<Arc<DesiredState>>,
     /// Stored chains that the node could not build when no change asked for it, and why.
@@ -197,8 +197,8 @@ impl Control {
         let control = Self {
             store,
             node,
-            changing: ChangeLock::default(),
-            admitting: Mutex::new(()),
+            changing: TurnLock::default(),
+            admitting: TurnLock::default(),
             desired: RwLock::new(desired.clone()),
             not_built: Mutex::default(),
             is_unsettled: AtomicBool::new(false),
@@ -248,7 +248,7 @@ impl Control {
         if found != *announced {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
-        let _one_at_a_time = lock(&self.admitting);
+        let _one_at_a_time = self.admitting.lock(Some(tenant));
         self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
         match kind {
             UploadKind::Module => self.node.admit(bytes)?,
@@ -354,7 +354,7 @@ impl Control {
 
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
-        let _no_upload = lock(&self.admitting);
+        let _no_upload = self.admitting.lock(None);
         self.remove_garbage(None)
     }
 

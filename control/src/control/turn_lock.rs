@@ -1,5 +1,5 @@
-//! The lock that changes take. Tenants take turns at it: for each of its turns a tenant waits for the one under way, and for
-//! one of each other tenant at most, however many changes these have. The node itself takes turns, too.
+//! The lock that changes take, and uploads another one. Tenants take turns at it: for each of its turns a tenant waits for the one under way, and
+//! for one of each other tenant at most, however many changes these have. The node itself takes turns, too.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ type Party = Option<TenantName>;
 
 /// The lock. It guards no data that a panic could leave half changed, so it is still usable after one.
 #[derive(Default)]
-pub(super) struct ChangeLock {
+pub(super) struct TurnLock {
     queue: Mutex<Queue>,
     passed_on: Condvar,
 }
@@ -56,7 +56,7 @@ impl Queue {
     }
 }
 
-impl ChangeLock {
+impl TurnLock {
     /// Takes the lock in the turn of this tenant, or of the node.
     pub(super) fn lock(&self, tenant: Option<&TenantName>) -> Changing<'_> {
         let mut queue = self.queue();
@@ -90,7 +90,7 @@ impl ChangeLock {
 }
 
 /// The lock is held as long as this exists.
-pub(super) struct Changing<'a>(&'a ChangeLock);
+pub(super) struct Changing<'a>(&'a TurnLock);
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
@@ -110,7 +110,7 @@ mod tests {
 
     /// Lets these parties come one after the other while the lock is held, and returns in which order they have it then.
     fn order_of(parties: &'static [&'static str]) -> Vec<&'static str> {
-        let (changes, order) = (ChangeLock::default(), Mutex::new(Vec::new()));
+        let (changes, order) = (TurnLock::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
             let held = changes.lock(tenant("a").as_ref());
             for (before, name) in parties.iter().enumerate() {
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_holder_is_told_of_tenants_that_wait_and_not_of_the_node() {
-        let changes = ChangeLock::default();
+        let changes = TurnLock::default();
         let told = |party: &'static str| {
             thread::scope(|scope| {
                 let held = changes.lock(tenant("a").as_ref());
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_change_that_panics_lets_the_next_one_in() {
-        let changes = ChangeLock::default();
+        let changes = TurnLock::default();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _changing = changes.lock(None);
             panic!("as the node might");
