@@ -1,21 +1,11 @@
-//! The calls that a node offers its guests, with the same interface under Wasm and natively.
+//! What a function asks of the node that runs it: the time, random bytes, lines in the log, metrics, state, and when to end.
 
-#[cfg(not(target_family = "wasm"))]
-mod fake;
-#[cfg(target_family = "wasm")]
-mod imports;
-
-#[cfg(not(target_family = "wasm"))]
-pub(crate) use fake::state::{
-    grant_state, initialising, state_add, state_cas, state_delete, state_expire, state_get, state_open, state_put,
-};
-#[cfg(not(target_family = "wasm"))]
-pub(crate) use fake::{
-    advance_clock_ns, clock_ns, exact_clock_ns, forget_keep_alive, keep_alive_until, kept_until_ns, log, random,
-    set_keep_alive_max_ns, take_log, yield_now,
-};
-#[cfg(target_family = "wasm")]
-pub(crate) use imports::{
-    clock_ns, config, initialize, keep_alive_until, log, panic, random, state_add, state_cas, state_delete,
-    state_expire, state_get, state_open, state_put, wait, yield_now,
-};
+pub(crate) mod alive;
+pub(crate) mod calls;
+pub mod clock;
+pub(crate) mod finish;
+pub(crate) mod finished;
+pub mod log;
+pub mod metrics;
+pub mod random;
+pub mod state;

@@ -75,56 +75,46 @@
 //! # Modules
 //!
 //! ```text
-//!   function.rs   Function, PacketFunction  the traits that a function implements
-//!   looping.rs    Looping, Io               functions with a loop of their own
-//!   batch.rs      Batch                     a function's input
-//!   slots.rs      Slots                     access to packets that are held or made
-//!   packet.rs     Packet                    a view of a slot, and the verdict on it
-//!   held.rs       Held                      packets that are kept for a later batch
-//!   message.rs    Message                   packets by which a client calls the function
-//!   headers.rs    Headers, FlowKey          reads a frame's headers and changes them
-//!   table.rs      Table                     a bounded table of flows, with expiry
-//!   lru.rs        Lru                       the same, with eviction chosen by the function
-//!   state.rs      Field                     data that outlives an instance, or that instances share
-//!   checksum.rs   of, update                the Internet checksum
-//!   config.rs     parse                     configurations with names and types, by the feature `config`
-//!   tcp.rs        Server, Program           connections that end in the function, by the feature `tcp`
-//!   metrics.rs    Counter, Gauge            metrics that the node shows
-//!   log.rs        error, warn, info, debug  lines for the tenant's log
-//!   finish.rs     finish                    ends the instance
-//!   finished.rs   the flag that it sets     beside the pool under Wasm; owns `unsafe` for its place
-//!   alive.rs      keep_alive_until          keeps an instance that gets no packets
-//!   pool.rs       PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
-//!   host.rs       the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
-//!   guest.rs      init, run                 the exported entry points
-//!   testing.rs    Harness, LoopHarness      a fake node for native tests
+//!   packets           what the node hands over, and what it gets back
+//!     packet.rs       Packet                    a view of a slot, and the verdict on it
+//!     batch.rs        Batch                     a function's input
+//!     slots.rs        Slots                     access to packets that are held or made
+//!     held.rs         Held                      packets that are kept for a later batch
+//!     message.rs      Message                   packets by which a client calls the function
+//!     headers.rs      Headers, FlowKey          reads a frame's headers and changes them
+//!     checksum.rs     of, update                the Internet checksum
+//!     pool.rs         PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
+//!   host              what a function asks of the node
+//!     clock.rs        now_ns                    the node's clock
+//!     random.rs       fill                      random bytes, fit for keys
+//!     log.rs          error, warn, info, debug  lines for the tenant's log
+//!     metrics.rs      Counter, Gauge            metrics that the node shows
+//!     state.rs        Field                     data that outlives an instance, or that instances share
+//!     alive.rs        keep_alive_until          keeps an instance that gets no packets
+//!     finish.rs       finish                    ends the instance
+//!     finished.rs     the flag that it sets     beside the pool under Wasm; owns `unsafe` for its place
+//!     calls.rs        the node's calls          imports under Wasm, a fake elsewhere; owns `unsafe` for imports
+//!   functions         what a function is, and how it runs
+//!     function.rs     Function, PacketFunction  the traits that a function implements
+//!     looping.rs      Looping, Io               functions with a loop of their own
+//!     guest.rs        init, run                 the exported entry points
+//!   tables            what a function keeps about flows
+//!     table.rs        Table                     a bounded table of flows, with expiry
+//!     lru.rs          Lru                       the same, with eviction chosen by the function
+//!   config.rs         parse                     configurations with names and types, by the feature `config`
+//!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
+//!   testing.rs        Harness, LoopHarness      a fake node for native tests
 //! ```
+//!
+//! A function's code names none of these folders: everything in them is at the top of the crate, [`headers`] for example.
 
-mod alive;
-mod batch;
-mod finish;
-mod finished;
-mod function;
-mod guest;
-mod held;
+mod functions;
 mod host;
-mod looping;
-mod message;
-mod packet;
-mod pool;
-mod slots;
+mod packets;
+mod tables;
 
-pub mod checksum;
-pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
-pub mod headers;
-pub mod log;
-pub mod lru;
-pub mod metrics;
-pub mod random;
-pub mod state;
-pub mod table;
 #[cfg(feature = "tcp")]
 pub mod tcp;
 #[cfg(not(target_family = "wasm"))]
@@ -134,17 +124,20 @@ pub mod testing;
 #[cfg(feature = "wire")]
 pub use smoltcp::wire;
 
-pub use alive::{KeepAlive, keep_alive_until};
-pub use batch::Batch;
-pub use finish::finish;
-pub use function::{Function, InitError, PacketFunction};
-pub use held::Held;
-pub use looping::{Io, Looping};
-pub use message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
-pub use packet::{Checksum, Direction, NoRoom, Packet, Side};
+pub use functions::function::{Function, InitError, PacketFunction};
+pub use functions::looping::{Io, Looping};
+pub use host::alive::{KeepAlive, keep_alive_until};
+pub use host::finish::finish;
+pub use host::{clock, log, metrics, random, state};
+pub use packets::batch::Batch;
+pub use packets::held::Held;
+pub use packets::message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
+pub use packets::packet::{Checksum, Direction, NoRoom, Packet, Side};
+pub use packets::pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
+pub use packets::slots::Slots;
+pub use packets::{checksum, headers};
 pub use pinion_abi::LogLevel;
-pub use pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-pub use slots::Slots;
+pub use tables::{lru, table};
 
 /// Most packets in a [`Batch`].
 pub const BATCH_PACKETS_MAX: u32 = 64;
@@ -161,7 +154,7 @@ pub const BATCH_PACKETS_MAX: u32 = 64;
 /// }
 /// ```
 pub fn yield_now() {
-    host::yield_now();
+    host::calls::yield_now();
 }
 
 /// Makes a Wasm module of a [`Function`] or a [`Looping`] function: defines its pool and the exports that a node calls.
@@ -272,8 +265,8 @@ macro_rules! __export_module {
 #[doc(hidden)]
 pub mod __private {
     #[cfg(target_family = "wasm")]
-    pub use crate::guest::{FunctionCell, init, initialize, metrics, run};
-    pub use crate::pool::{PoolMemory, checked_own_slots, checked_slot_count};
+    pub use crate::functions::guest::{FunctionCell, init, initialize, metrics, run};
+    pub use crate::packets::pool::{PoolMemory, checked_own_slots, checked_slot_count};
 }
 
 /// The function shown in the project's README, to check that it compiles.

@@ -14,8 +14,10 @@ use pinion_abi::{
 mod loops;
 mod metrics;
 
-use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
-use crate::{Direction, Function, InitError, finished, guest, host};
+use crate::functions::guest;
+use crate::host::{calls, finished};
+use crate::packets::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
+use crate::{Direction, Function, InitError};
 
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
@@ -124,10 +126,10 @@ impl<F: Function> Harness<F> {
     /// If the function declares [metrics](crate::metrics) that a node would refuse.
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
         crate::metrics::take();
-        let mut function = host::initialising(|| F::init(config))?;
+        let mut function = calls::initialising(|| F::init(config))?;
         let metrics = Metrics::take();
         finished::take();
-        host::forget_keep_alive();
+        calls::forget_keep_alive();
         crate::metrics::told(|| function.start());
         let finished = finished::take();
         let memory = Box::new(PoolMemory::new());
@@ -221,24 +223,24 @@ impl<F: Function> Harness<F> {
     ///
     /// As [`Harness::deliver`].
     pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
-        let until_ns = host::exact_clock_ns() + duration_ns;
+        let until_ns = calls::exact_clock_ns() + duration_ns;
         let mut verdicts = Vec::new();
         while !self.finished {
-            let next_step_ns = host::clock_ns() + CLOCK_STEP_NS;
+            let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
             let deadline_ns =
                 self.function.deadline_ns().and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
             let Some(due_ns) = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns)
             else {
                 break;
             };
-            host::advance_clock_ns(due_ns - host::exact_clock_ns());
+            calls::advance_clock_ns(due_ns - calls::exact_clock_ns());
             let mut pool = self.memory.open(F::OWN_SLOTS);
             let returned = give_back(&pool, &mut self.returned);
             crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned));
             self.finished = finished::take();
             collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
         }
-        host::advance_clock_ns(until_ns - host::exact_clock_ns());
+        calls::advance_clock_ns(until_ns - calls::exact_clock_ns());
         verdicts
     }
 
@@ -356,19 +358,19 @@ impl StateField {
 /// assert_eq!(blocked.delete(b"10.0.0.1"), Err(StateError::Denied));
 /// ```
 pub fn grant_state(field: StateField) {
-    host::grant_state(field);
+    calls::grant_state(field);
 }
 
 /// Returns the time until which this thread's function is [kept alive](crate::keep_alive_until), as granted. `None` if it has not asked, or
 /// the time has passed.
 #[must_use]
 pub fn kept_until_ns() -> Option<u64> {
-    host::kept_until_ns()
+    calls::kept_until_ns()
 }
 
 /// Sets the operator's limit on keeping functions of this thread alive; by default a day.
 pub fn set_keep_alive_max_ns(max_ns: u64) {
-    host::set_keep_alive_max_ns(max_ns);
+    calls::set_keep_alive_max_ns(max_ns);
 }
 
 /// Returns the lines logged on this thread since the last call.
@@ -380,7 +382,7 @@ pub fn set_keep_alive_max_ns(max_ns: u64) {
 /// ```
 #[must_use]
 pub fn take_log() -> Vec<(LogLevel, String)> {
-    host::take_log()
+    calls::take_log()
 }
 
 /// Lets time pass on this thread's [`clock`](crate::clock).
@@ -390,5 +392,5 @@ pub fn take_log() -> Vec<(LogLevel, String)> {
 /// assert_eq!(pinion_sdk::clock::now_ns(), 1_000, "in steps of a microsecond");
 /// ```
 pub fn advance_clock_ns(duration_ns: u64) {
-    host::advance_clock_ns(duration_ns);
+    calls::advance_clock_ns(duration_ns);
 }

@@ -304,9 +304,10 @@ fn run_to_the_end<P: Program>(program: &mut P, driver: impl Driver) -> io::Resul
 #[cfg(target_family = "wasm")]
 mod node {
     use super::{Backlog, Driver, Hosted, Program, clock, io, run_to_the_end};
-    use crate::guest::{FunctionCell, serve};
-    use crate::pool::{Pool, PoolMemory};
-    use crate::{Function, Slots, host, warn};
+    use crate::functions::guest::{FunctionCell, serve};
+    use crate::host::calls;
+    use crate::packets::pool::{Pool, PoolMemory};
+    use crate::{Function, Slots, warn};
 
     struct Node<'a, P: Program> {
         hosted: &'a mut Hosted<P>,
@@ -321,7 +322,7 @@ mod node {
         fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()> {
             self.hosted.backlog.turn(Slots::of(self.pool), clock::now_ns());
             let deadline_ns = self.hosted.deadline_ns().into_iter().chain(until_ns).min();
-            let fresh = host::wait(deadline_ns);
+            let fresh = calls::wait(deadline_ns);
             serve(self.hosted, self.pool, fresh);
             Ok(())
         }

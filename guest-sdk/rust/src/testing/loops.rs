@@ -17,9 +17,10 @@ use pinion_abi::{CLOCK_STEP_NS, Descriptor, LogLevel};
 
 use super::metrics::{Metrics, Value};
 use super::{Outcome, Verdict, collect, free_slot, give_back, publish};
-use crate::looping::Node;
-use crate::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
-use crate::{InitError, Io, Looping, finished, host, metrics};
+use crate::functions::looping::Node;
+use crate::host::{calls, finished};
+use crate::packets::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
+use crate::{InitError, Io, Looping, metrics};
 
 /// A command of the test.
 enum Order {
@@ -90,7 +91,7 @@ impl<F: Looping> LoopHarness<F> {
     pub fn new(config: &[u8]) -> Result<Self, InitError> {
         let (orders, received) = mpsc::channel();
         let (answer, answers) = mpsc::channel();
-        let (config, clock_ns) = (config.to_owned(), host::exact_clock_ns());
+        let (config, clock_ns) = (config.to_owned(), calls::exact_clock_ns());
         let thread = thread::spawn(move || serve::<F>(&config, clock_ns, received, answer));
         let (metrics, function) = (Vec::new(), PhantomData);
         let mut harness =
@@ -131,7 +132,7 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// As [`LoopHarness::deliver`].
     pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
-        self.order(Order::LetPass { until_ns: host::exact_clock_ns() + duration_ns })
+        self.order(Order::LetPass { until_ns: calls::exact_clock_ns() + duration_ns })
     }
 
     /// Returns whether the function has returned: it gets no more frames.
@@ -147,7 +148,7 @@ impl<F: Looping> LoopHarness<F> {
     }
 
     fn order(&mut self, order: Order) -> Vec<Verdict> {
-        let order = (host::exact_clock_ns(), order);
+        let order = (calls::exact_clock_ns(), order);
         if let Some(orders) = &self.orders {
             // Fails if the function has panicked, which `answer` reports.
             let _ = orders.send(order);
@@ -159,8 +160,8 @@ impl<F: Looping> LoopHarness<F> {
         match self.answers.recv() {
             Ok(answer) => {
                 let Answer { verdicts, log, metrics, clock_ns, finished } = answer?;
-                log.iter().for_each(|(level, line)| host::log(*level, line));
-                host::advance_clock_ns(clock_ns - host::exact_clock_ns());
+                log.iter().for_each(|(level, line)| calls::log(*level, line));
+                calls::advance_clock_ns(clock_ns - calls::exact_clock_ns());
                 (self.metrics, self.finished) = (metrics, finished);
                 Ok(verdicts)
             }
@@ -189,7 +190,7 @@ fn serve<F: Looping>(
     orders: Receiver<(u64, Order)>,
     answers: Sender<Result<Answer, InitError>>,
 ) {
-    host::advance_clock_ns(clock_ns);
+    calls::advance_clock_ns(clock_ns);
     metrics::take();
     let mut function = match F::init(config) {
         Ok(function) => function,
@@ -281,10 +282,10 @@ impl FakeNode {
     /// Lets time pass to the deadline, or to the end of the test's step. Returns whether the deadline was reached.
     fn passes(&mut self, deadline_ns: Option<u64>) -> bool {
         let Some(until_ns) = self.until_ns else { return false };
-        let next_step_ns = host::clock_ns() + CLOCK_STEP_NS;
+        let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
         let deadline_ns = deadline_ns.and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
         let due_ns = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns);
-        host::advance_clock_ns(due_ns.unwrap_or(until_ns) - host::exact_clock_ns());
+        calls::advance_clock_ns(due_ns.unwrap_or(until_ns) - calls::exact_clock_ns());
         if due_ns.is_none() {
             self.until_ns = None;
         }
@@ -294,7 +295,7 @@ impl FakeNode {
     /// Takes the test's next command. Does not return if the test is over.
     fn hear(&mut self) {
         let Ok((clock_ns, order)) = self.orders.recv() else { panic::resume_unwind(Box::new(Over)) };
-        host::advance_clock_ns(clock_ns - host::exact_clock_ns());
+        calls::advance_clock_ns(clock_ns - calls::exact_clock_ns());
         match order {
             Order::Deliver { described, frames } => {
                 self.described = described;
@@ -306,7 +307,7 @@ impl FakeNode {
 
     fn answer(&mut self, finished: bool) {
         let (verdicts, metrics) = (std::mem::take(&mut self.verdicts), self.metrics.values().collect());
-        let answer = Answer { verdicts, log: host::take_log(), metrics, clock_ns: host::exact_clock_ns(), finished };
+        let answer = Answer { verdicts, log: calls::take_log(), metrics, clock_ns: calls::exact_clock_ns(), finished };
         // Fails if the harness is gone, which the next command shows.
         let _ = self.answers.send(Ok(answer));
     }
@@ -318,7 +319,7 @@ impl FakeNode {
             let gone = |(number, bytes)| Verdict { frame: Some(number), outcome: Outcome::InstanceEnded, bytes };
             self.verdicts.extend(self.frames.drain(..).map(gone));
             if let Some(until_ns) = self.until_ns.take() {
-                host::advance_clock_ns(until_ns - host::exact_clock_ns());
+                calls::advance_clock_ns(until_ns - calls::exact_clock_ns());
             }
             self.answer(true);
             self.hear();

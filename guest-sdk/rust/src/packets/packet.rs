@@ -11,8 +11,8 @@ use pinion_abi::{
     RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY,
 };
 
-use crate::held::Held;
-use crate::pool::{Pool, SLOT_SIZE, TakenSlot};
+use super::held::Held;
+use super::pool::{Pool, SLOT_SIZE, TakenSlot};
 
 /// The last number that counts as an output; no chain has so many.
 const OUTPUT_LAST: u16 = PORT_REPLY - 1;

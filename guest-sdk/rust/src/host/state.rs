@@ -56,7 +56,8 @@ use core::time::Duration;
 
 use pinion_abi::{Errno, STATE_KEY_BYTES_MAX, STATE_VALUE_BYTES_MAX};
 
-use crate::{InitError, host};
+use super::calls;
+use crate::InitError;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = STATE_KEY_BYTES_MAX;
@@ -125,7 +126,7 @@ impl Field {
     ///
     /// The stage was not granted the field; the message names the field.
     pub fn open(name: &str) -> Result<Self, InitError> {
-        match call(|| host::state_open(name)) {
+        match call(|| calls::state_open(name)) {
             Ok(number) => Ok(Self { number }),
             Err(error) => Err(InitError::new(format_args!("state field {name:?}: {}", StateError::of(error)))),
         }
@@ -138,7 +139,7 @@ impl Field {
     /// See [`StateError`]; so for all other calls.
     #[inline]
     pub fn get<'b>(&self, key: impl AsRef<[u8]>, buffer: &'b mut [u8]) -> Result<Option<&'b [u8]>, StateError> {
-        let len = entry(call(|| host::state_get(self.number, key.as_ref(), buffer)))?;
+        let len = entry(call(|| calls::state_get(self.number, key.as_ref(), buffer)))?;
         Ok(len.map(|len| &buffer[..buffer.len().min(usize::try_from(len).unwrap_or(0))]))
     }
 
@@ -160,7 +161,7 @@ impl Field {
     #[inline]
     pub fn get_array<const N: usize>(&self, key: impl AsRef<[u8]>) -> Result<Option<[u8; N]>, StateError> {
         let mut value = [0; N];
-        match entry(call(|| host::state_get(self.number, key.as_ref(), &mut value)))? {
+        match entry(call(|| calls::state_get(self.number, key.as_ref(), &mut value)))? {
             Some(len) if usize::try_from(len) == Ok(N) => Ok(Some(value)),
             Some(_) => Err(StateError::OtherLength),
             None => Ok(None),
@@ -174,7 +175,7 @@ impl Field {
     /// See [`StateError`].
     #[inline]
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), StateError> {
-        done(call(|| host::state_put(self.number, key.as_ref(), value.as_ref())))
+        done(call(|| calls::state_put(self.number, key.as_ref(), value.as_ref())))
     }
 
     /// Stores a value under a key if the stored value equals `expected`, or, if that is `None`, if there is no entry. Returns whether it
@@ -200,7 +201,7 @@ impl Field {
         expected: Option<&[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool, StateError> {
-        match call(|| host::state_cas(self.number, key.as_ref(), expected, value.as_ref())) {
+        match call(|| calls::state_cas(self.number, key.as_ref(), expected, value.as_ref())) {
             Ok(_) => Ok(true),
             Err(Errno::Mismatch) => Ok(false),
             Err(error) => Err(StateError::of(error)),
@@ -216,7 +217,7 @@ impl Field {
     #[inline]
     pub fn add(&self, key: impl AsRef<[u8]>, delta: i64) -> Result<i64, StateError> {
         let mut sum = 0;
-        done(call(|| host::state_add(self.number, key.as_ref(), delta, &mut sum)))?;
+        done(call(|| calls::state_add(self.number, key.as_ref(), delta, &mut sum)))?;
         Ok(sum)
     }
 
@@ -227,7 +228,7 @@ impl Field {
     /// See [`StateError`].
     pub fn expire(&self, key: impl AsRef<[u8]>, after: Option<Duration>) -> Result<bool, StateError> {
         let ttl_ms = after.map_or(-1, |after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX));
-        Ok(entry(call(|| host::state_expire(self.number, key.as_ref(), ttl_ms)))?.is_some())
+        Ok(entry(call(|| calls::state_expire(self.number, key.as_ref(), ttl_ms)))?.is_some())
     }
 
     /// Removes an entry. Returns whether there was one.
@@ -236,7 +237,7 @@ impl Field {
     ///
     /// See [`StateError`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, StateError> {
-        Ok(entry(call(|| host::state_delete(self.number, key.as_ref())))?.is_some())
+        Ok(entry(call(|| calls::state_delete(self.number, key.as_ref())))?.is_some())
     }
 }
 

@@ -5,9 +5,9 @@
 use core::fmt;
 use core::iter::FusedIterator;
 
-use crate::packet::Packet;
-use crate::pool::{Grants, Pool};
-use crate::slots::Slots;
+use super::packet::Packet;
+use super::pool::{Grants, Pool};
+use super::slots::Slots;
 
 /// The packets that have arrived since the last batch, in order of arrival: an iterator over [`Packet`]s. Packets that are not taken from
 /// it are dropped.

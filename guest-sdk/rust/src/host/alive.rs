@@ -1,6 +1,6 @@
 //! Keeps an instance alive that gets no packets: [`keep_alive_until`], and [`KeepAlive`] for functions that call it with every batch.
 
-use crate::host;
+use super::calls;
 
 /// Asks the node not to end this instance for lack of packets before [`clock::now_ns`](crate::clock::now_ns()) is `until_ns`. Returns the
 /// time until which the instance is kept, or 0 if it is not kept.
@@ -31,7 +31,7 @@ use crate::host;
 /// assert_eq!(testing::kept_until_ns(), None);
 /// ```
 pub fn keep_alive_until(until_ns: u64) -> u64 {
-    host::keep_alive_until(until_ns)
+    calls::keep_alive_until(until_ns)
 }
 
 /// Calls [`keep_alive_until`] only if the time has changed by a second: for functions that know after each batch until when they need their

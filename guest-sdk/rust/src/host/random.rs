@@ -2,7 +2,7 @@
 
 use pinion_abi::RANDOM_BYTES_MAX;
 
-use crate::host;
+use super::calls;
 
 /// Fills `buffer` with random bytes.
 ///
@@ -16,6 +16,6 @@ use crate::host;
 /// ```
 pub fn fill(buffer: &mut [u8]) {
     for chunk in buffer.chunks_mut(RANDOM_BYTES_MAX as usize) {
-        host::random(chunk);
+        calls::random(chunk);
     }
 }

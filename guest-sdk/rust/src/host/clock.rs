@@ -1,6 +1,6 @@
 //! The node's clock: monotonic, and coarse, so that it is of little use for observing other tenants.
 
-use crate::host;
+use super::calls;
 
 /// Returns the nanoseconds since some time in the past, in steps that the node's operator chooses: 100 us unless a finer clock is granted.
 /// Never goes back, and is behind by less than two steps.
@@ -14,5 +14,5 @@ use crate::host;
 /// ```
 #[must_use]
 pub fn now_ns() -> u64 {
-    host::clock_ns()
+    calls::clock_ns()
 }

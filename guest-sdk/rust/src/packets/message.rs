@@ -6,7 +6,7 @@ use pinion_abi::{
     MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_VERSION, MESSAGE_VERSION_AT,
 };
 
-use crate::packet::Packet;
+use super::packet::Packet;
 
 /// The longest payload of a message and of its answer, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_PAYLOAD_BYTES_MAX;

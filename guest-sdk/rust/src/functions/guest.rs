@@ -1,7 +1,7 @@
 //! The module's exported entry points. Called by the code that [`export!`](crate::export) generates; [`serve`] is called by each
 //! [`Function`]'s loop, and by the fake node of [`crate::testing`].
 
-use crate::pool::Pool;
+use crate::packets::pool::Pool;
 use crate::{BATCH_PACKETS_MAX, Batch, Function, Slots, clock};
 
 #[cfg(target_family = "wasm")]
@@ -33,22 +33,23 @@ mod entry {
 
     use pinion_abi::InitStatus;
 
+    use crate::host::calls;
     use crate::log::line;
-    use crate::pool::PoolMemory;
-    use crate::{Io, Looping, error, host, metrics};
+    use crate::packets::pool::PoolMemory;
+    use crate::{Io, Looping, error, metrics};
 
     /// Holds a module's function between the node's calls.
     pub type FunctionCell<F> = RefCell<Option<F>>;
 
     /// `_initialize`. Exporting it also keeps the linker from running all constructors again in each exported function.
     pub fn initialize() {
-        host::initialize();
+        calls::initialize();
     }
 
     /// `pinion_init`.
     pub fn init<F: Looping>(cell: &FunctionCell<F>) -> i32 {
         panic::set_hook(Box::new(report_and_end));
-        match F::init(&host::config()) {
+        match F::init(&calls::config()) {
             Ok(function) => {
                 cell.replace(Some(function));
                 InitStatus::Ready as i32
@@ -80,8 +81,8 @@ mod entry {
     fn report_and_end(info: &PanicHookInfo<'_>) {
         let message = info.payload_as_str().unwrap_or("(no message)");
         match info.location() {
-            Some(place) => line(format_args!("{place}: {message}"), host::panic),
-            None => host::panic(message),
+            Some(place) => line(format_args!("{place}: {message}"), calls::panic),
+            None => calls::panic(message),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The third form of a function: a loop of its own, which decides when to wait. [`Looping`], and [`Io`], by which it waits.
 
-use crate::pool::Pool;
-use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Slots, guest};
+use super::guest;
+use crate::packets::pool::Pool;
+use crate::{BATCH_PACKETS_MAX, Batch, Function, InitError, Slots};
 
 /// A function that is one loop: it waits for packets, or for a time, at any point of its code. It suits functions that are best written as
 /// a sequence of steps, such as a dialogue. [`Function`] and [`PacketFunction`](crate::PacketFunction) suit all others; every type that
@@ -163,7 +164,7 @@ impl<'m> Io<'m> {
     #[cfg(target_family = "wasm")]
     #[inline]
     fn wait_for_node(&mut self, deadline_ns: Option<u64>) -> u32 {
-        crate::host::wait(deadline_ns)
+        crate::host::calls::wait(deadline_ns)
     }
 
     #[cfg(not(target_family = "wasm"))]

@@ -1,6 +1,6 @@
 //! Lets a function end its instance: [`finish`].
 
-use crate::finished;
+use super::finished;
 
 /// Ends this instance, and with it its whole chain instance, after the current batch.
 ///

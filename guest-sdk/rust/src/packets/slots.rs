@@ -2,9 +2,9 @@
 
 use core::fmt;
 
-use crate::held::Held;
-use crate::packet::Packet;
-use crate::pool::Pool;
+use super::held::Held;
+use super::packet::Packet;
+use super::pool::Pool;
 
 /// Access to the packets that a function [holds](Packet::hold), and to its own slots: available in a [batch](crate::Batch::slots) and when
 /// a [deadline](crate::Function::expire) has passed.

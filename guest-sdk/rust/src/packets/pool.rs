@@ -21,8 +21,8 @@ use pinion_abi::{
     Descriptor, PORT_DROP, PoolHeader, RX_HEADROOM, RingHeader, SLOT_ALIGN, SLOT_COUNT_MAX, SLOT_SIZE_MIN,
 };
 
-use crate::finished;
-use crate::held::{Held, Kept};
+use super::held::{Held, Kept};
+use crate::host::finished;
 
 /// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache lines:
 /// slots at addresses a power of two apart would share few sets of a processor's caches.

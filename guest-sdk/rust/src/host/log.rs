@@ -20,13 +20,13 @@ use core::fmt::{self, Write};
 
 use pinion_abi::{LOG_LINE_BYTES_MAX, LogLevel};
 
-use crate::host;
+use super::calls;
 
 const LINE_BYTES_MAX: usize = LOG_LINE_BYTES_MAX as usize;
 
 /// Logs a line; called by the macros.
 pub fn write(level: LogLevel, text: fmt::Arguments<'_>) {
-    line(text, |text| host::log(level, text));
+    line(text, |text| calls::log(level, text));
 }
 
 /// Passes a line on, cut to the longest length that the contract allows.

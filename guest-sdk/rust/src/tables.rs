@@ -1,0 +1,4 @@
+//! Tables with a bounded number of entries, for what a function keeps about flows.
+
+pub mod lru;
+pub mod table;
