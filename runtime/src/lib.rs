@@ -12,7 +12,7 @@
 //!   ticker thread                        clock
 //! ```
 //!
-//! Rooms, from the top floor to the ground; each uses only rooms below it, which `tests/integration/architecture.rs` holds.
+//! Rooms, from the top floor to the ground; each uses only rooms below it, which `tests/integration/project/rooms.rs` holds.
 //!
 //! | room | owns | runs on |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! Commands and their answers with the SDK's fake of a node's state. `tests/integration/state.rs` checks that a node
+//! Commands and their answers with the SDK's fake of a node's state. `tests/integration/functions/state.rs` checks that a node
 //! answers the same.
 
 use notebook::Notebook;

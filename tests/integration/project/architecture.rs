@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pinion_tests::build::workspace;
@@ -155,23 +155,38 @@ fn the_specification_states_the_rust_that_the_workspace_builds_with() {
     assert!(specification.contains(&row), "section 10 has a row that begins {row:?}");
 }
 
-/// Appends the text of all Rust sources below a folder.
-fn sources(folder: &Path, text: &mut String) {
+/// Returns all Rust sources below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder of the workspace").flatten() {
         let path = entry.path();
         if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
-            sources(&path, text);
+            found.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(path).expect("a file of the workspace"));
+            found.push(path);
         }
     }
+    found
+}
+
+/// Returns the integration tests by the name of their file, which the specification cites without its folder.
+fn integration_tests() -> BTreeMap<String, PathBuf> {
+    let mut tests = BTreeMap::new();
+    for path in sources(&workspace().join("tests/integration")) {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8").to_owned();
+        if let Some(other) = tests.insert(name, path.clone()) {
+            panic!("{} and {} have one name", path.display(), other.display());
+        }
+    }
+    tests
 }
 
 #[test]
 fn the_tests_and_files_that_the_specification_names_are_there() {
     let specification = fs::read_to_string(workspace().join("SPECIFICATION.md")).expect("a file of the workspace");
-    let mut text = String::new();
-    FOLDERS.iter().for_each(|folder| sources(&workspace().join(folder), &mut text));
+    let files = FOLDERS.iter().flat_map(|folder| sources(&workspace().join(folder)));
+    let text: String = files.map(|file| fs::read_to_string(file).expect("a file of the workspace")).collect();
+    let integration_tests = integration_tests();
     let name = |text: &str| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().map(str::to_owned);
     let functions: BTreeSet<String> = text.split("fn ").filter_map(name).collect();
     let mut named = 0;
@@ -183,11 +198,11 @@ fn the_tests_and_files_that_the_specification_names_are_there() {
             continue;
         }
         let function = function.rsplit("::").next().unwrap_or(function);
-        let path = match file.strip_prefix("it/") {
-            Some(file) => workspace().join("tests/integration").join(file),
-            None => workspace().join(file),
+        let is_there = match file.strip_prefix("it/") {
+            Some(file) => integration_tests.contains_key(file),
+            None => workspace().join(file).exists(),
         };
-        assert!(path.exists(), "{reference}");
+        assert!(is_there, "{reference}");
         assert!(functions.contains(function), "{reference}");
         named += 1;
     }

@@ -75,7 +75,7 @@ fn the_node_answers_orders_as_the_sdks_fake_does() {
     let node = Node::without_devices();
     node.apply(writer("default").text());
     let cli = node.cli();
-    let orders = include_str!("../../samples/notebook/tests/orders.txt");
+    let orders = include_str!("../../../samples/notebook/tests/orders.txt");
     for line in orders.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         match line.split_once(" => ") {
             Some((text, answer)) => assert_eq!(order(&cli, "writer", text), answer, "{text}"),

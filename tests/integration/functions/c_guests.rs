@@ -284,7 +284,7 @@ fn series(node: &Node, name: &str) -> Vec<(Value, Value)> {
 #[test]
 fn the_notebook_in_c_answers_orders_as_the_one_in_rust_does() {
     let node = node_of_notebooks();
-    let orders = include_str!("../../samples/notebook/tests/orders.txt");
+    let orders = include_str!("../../../samples/notebook/tests/orders.txt");
     for line in orders.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         match line.split_once(" => ") {
             Some((text, answer)) => assert_eq!(order(&node, "writer", text), answer, "{text}"),
