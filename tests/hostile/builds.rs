@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::Output;
 use std::thread::{self, JoinHandle};
 
-use pinion_tests::bed::turn;
-use pinion_tests::build::{hostile, sample};
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::turn;
+use pinion_tests::product::build::{hostile, sample};
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 
 /// More than can be built at a time.

@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use pinion_tests::bed::turn;
-use pinion_tests::build::hostile;
-use pinion_tests::cli::Caller;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::turn;
+use pinion_tests::product::build::hostile;
+use pinion_tests::product::cli::Caller;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 
 /// How many calls may be under way: an eighth of the buffers.

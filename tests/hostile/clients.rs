@@ -2,8 +2,8 @@
 
 use std::thread;
 
-use pinion_tests::bed::{Bed, NODE};
-use pinion_tests::ping::{Summary, ping};
+use pinion_tests::network::bed::{Bed, NODE};
+use pinion_tests::traffic::ping::{Summary, ping};
 
 pub(crate) fn address(number: u64) -> String {
     format!("10.77.0.{}", 100 + number)

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use pinion_tests::bed::{Bed, Device, NODE, two_cores};
-use pinion_tests::build::hostile;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, poke};
+use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::product::build::hostile;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{flood, poke};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
 
-use pinion_tests::bed::{Bed, Device, NODE};
-use pinion_tests::build::sample;
-use pinion_tests::frames::send;
-use pinion_tests::manifest::Manifest;
+use pinion_tests::network::bed::{Bed, Device, NODE};
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::random::Random;
-use pinion_tests::strangers;
+use pinion_tests::traffic::frames::send;
+use pinion_tests::traffic::strangers;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 use smoltcp::wire::EthernetAddress;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build::sample;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::ping;
-use pinion_tests::strangers;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::ping;
+use pinion_tests::traffic::strangers;
 use pinion_tests::until::{SOON, until};
 
 use crate::clients::{

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinion_tests::bed::{Bed, Device};
-use pinion_tests::build::hostile;
-use pinion_tests::frames::send;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::strangers;
+use pinion_tests::network::bed::{Bed, Device};
+use pinion_tests::product::build::hostile;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::frames::send;
+use pinion_tests::traffic::strangers;
 use serde_json::Value;
 
 use crate::neighbours::{self, Attack, GREEDY, SETTINGS, keep_what_is_theirs};

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinion_tests::bed::{Bed, NODE, two_cores};
-use pinion_tests::build::sample;
-use pinion_tests::holdings::Holdings;
-use pinion_tests::load::CoreWaits;
-use pinion_tests::manifest::Manifest;
+use pinion_tests::machine::holdings::Holdings;
+use pinion_tests::machine::load::CoreWaits;
+use pinion_tests::network::bed::{Bed, NODE, two_cores};
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

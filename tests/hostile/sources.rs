@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
-use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT};
-use pinion_tests::build::sample;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::strangers;
+use pinion_tests::network::bed::{Bed, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::strangers;
 use pinion_tests::until::{SOON, until};
 
 use crate::clients::{assert_each_is_answered, pings_of_new_clients};

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build::{hostile, sample};
-use pinion_tests::manifest::Manifest;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::product::build::{hostile, sample};
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 
 use crate::clients::{ask_again, pings_of_new_clients};

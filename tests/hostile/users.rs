@@ -5,10 +5,10 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinion_tests::bed::{Bed, Device};
-use pinion_tests::build::{hostile, sample};
-use pinion_tests::manifest::Manifest;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device};
+use pinion_tests::product::build::{hostile, sample};
+use pinion_tests::product::manifest::Manifest;
 
 use crate::neighbours::{self, Attack, GREEDY, SETTINGS, keep_what_is_theirs};
 

@@ -8,7 +8,7 @@
 //!   +---------------------------------------+     +---------------------------------------+
 //! ```
 //!
-//! A [`bed::Bed`] is all of that, an [`inline::Inline`] is a node between two hosts, a [`border::Border`] one between two networks. Their
+//! A [`network::bed::Bed`] is all of that, an [`network::inline::Inline`] is a node between two hosts, a [`network::border::Border`] one between two networks. Their
 //! parts can also be used alone. A namespace, process or file that a value makes goes when the value is dropped, also on a panic. The next
 //! run removes what a killed run left behind.
 //!
@@ -16,30 +16,9 @@
 //! into namespaces made here.
 #![forbid(unsafe_code)]
 
-pub mod autogroup;
-pub mod bed;
-pub mod border;
-pub mod build;
-pub mod cli;
-pub mod disk;
-pub mod echo;
-pub mod frames;
-pub mod holdings;
-pub mod inline;
-pub mod iperf;
-mod leftovers;
-pub mod load;
-pub mod manifest;
-pub mod namespace;
-pub mod node;
-pub mod ping;
-pub mod process;
+pub mod machine;
+pub mod network;
+pub mod product;
 pub mod random;
-pub mod strangers;
-pub mod tenant;
-pub mod tour;
-pub mod transfer;
-pub mod tuning;
+pub mod traffic;
 pub mod until;
-pub mod versions;
-pub mod witness;

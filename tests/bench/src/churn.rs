@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use comfy_table::Table;
 use pinion_control::model::Class;
-use pinion_tests::build::sample;
+use pinion_tests::product::build::sample;
 use serde::Serialize;
 
 use crate::figure::Run;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use comfy_table::Table;
 use pinion_control::node::FwpState;
-use pinion_tests::build::sample;
-use pinion_tests::frames;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::Node;
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::frames;
 use serde::Serialize;
 
 use crate::figure::Run;

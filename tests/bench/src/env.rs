@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::Context;
-use pinion_tests::build::program;
-use pinion_tests::versions::{commit, first_line};
+use pinion_tests::machine::versions::{commit, first_line};
+use pinion_tests::product::build::program;
 use serde_json::{Value, json};
 
 use crate::core_distance;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use comfy_table::Table;
 use pinion_control::model::Class;
-use pinion_tests::build::{hostile, sample};
-use pinion_tests::manifest::Manifest;
+use pinion_tests::product::build::{hostile, sample};
+use pinion_tests::product::manifest::Manifest;
 use serde::Serialize;
 
 use self::load::{Flow, Load, Tap};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use indicatif::{ProgressBar, ProgressStyle};
-use pinion_tests::bed::two_cores;
-use pinion_tests::tuning;
+use pinion_tests::network::bed::two_cores;
+use pinion_tests::product::tuning;
 
 use crate::core_distance;
 use crate::others::Others;

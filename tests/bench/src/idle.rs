@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use comfy_table::Table;
-use pinion_tests::node::Node;
+use pinion_tests::product::node::Node;
 use serde::Serialize;
 
 use crate::figure::Run;

@@ -11,10 +11,10 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use anyhow::Context;
-use pinion_tests::bed::{NODE, echo};
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::Node;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::network::bed::{NODE, echo};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 
 /// The server's interface.

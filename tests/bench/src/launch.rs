@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::Table;
 use pinion_control::model::Class;
 use pinion_runtime::instruments::latencies::LatencySnapshot;
-use pinion_tests::build::sample;
+use pinion_tests::product::build::sample;
 use serde::Serialize;
 
 use crate::figure::{Cores, Run};

@@ -86,7 +86,7 @@ struct Measured<T: clap::Args> {
 }
 
 fn main() -> ExitCode {
-    pinion_tests::autogroup::leave();
+    pinion_tests::machine::autogroup::leave();
     match Arguments::parse().command {
         Command::Chain(figure) => measured("chain", figure, chain::run),
         Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use pinion_tests::namespace::Namespace;
+use pinion_tests::network::namespace::Namespace;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, connect, ipproto, recv, send, socket};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};

@@ -4,7 +4,7 @@ use anyhow::Context;
 use comfy_table::Table;
 use pinion_control::model::Class;
 use pinion_runtime::instruments::latencies::LatencySnapshot;
-use pinion_tests::build::hostile;
+use pinion_tests::product::build::hostile;
 use serde::Serialize;
 
 use crate::figure::Run;

@@ -25,7 +25,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 use pinion_runtime::memory::allocator::Allocator;
-use pinion_tests::versions::{commit, first_line};
+use pinion_tests::machine::versions::{commit, first_line};
 use serde_json::json;
 
 use self::figures::{COMPILER, Figures};

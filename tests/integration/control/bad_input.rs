@@ -6,12 +6,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
-use pinion_tests::bed::{TENANT, echo, turn, two_cores};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::{Node, refused};
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{TENANT, echo, turn, two_cores};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::{Node, refused};
 use serde_json::Value;
 
 const EXIT_BAD_INPUT: i32 = 2;

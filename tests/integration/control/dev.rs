@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use pinion_tests::bed::{NODE, TENANT, turn};
-use pinion_tests::build::{program, sample};
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::process::{errors, output, run};
-use pinion_tests::tenant::{new_crate, pinion, set_up};
+use pinion_tests::machine::process::{errors, output, run};
+use pinion_tests::network::bed::{NODE, TENANT, turn};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build::{program, sample};
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::tenant::{new_crate, pinion, set_up};
 use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

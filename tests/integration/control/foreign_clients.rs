@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 
 /// Debian's Python, for which the package `python3-grpcio` is installed.
 const PYTHON: &str = "/usr/bin/python3";

@@ -4,11 +4,11 @@
 use std::process::Output;
 use std::thread;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build::sample;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::pings;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::pings;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -6,10 +6,10 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -6,11 +6,11 @@ use std::process::Output;
 use std::thread;
 use std::time::Duration;
 
-use pinion_tests::build;
-use pinion_tests::cli::Cli;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::product::build;
+use pinion_tests::product::cli::Cli;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

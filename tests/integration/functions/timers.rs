@@ -4,12 +4,12 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build;
-use pinion_tests::echo::{Echo, echoes};
-use pinion_tests::load::{CoreWaits, look};
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
+use pinion_tests::machine::load::{CoreWaits, look};
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::echo::{Echo, echoes};
 use pinion_tests::until::until;
 
 /// How long each packet is delayed.
@@ -61,13 +61,13 @@ fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str)
 
 /// Returns a plan with gateway and MMA on the first core, the worker on the second.
 fn two_cores() -> String {
-    let (first, second) = pinion_tests::bed::two_cores();
+    let (first, second) = pinion_tests::network::bed::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
 /// Returns a plan with all roles on the first core.
 fn one_core() -> String {
-    let (first, _) = pinion_tests::bed::two_cores();
+    let (first, _) = pinion_tests::network::bed::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{first}]\n")
 }
 

@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use tempfile::TempDir;
 
 /// Makes the files that are deployed with each case.

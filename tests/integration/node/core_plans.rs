@@ -5,10 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT, two_cores};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::poke;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::poke;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

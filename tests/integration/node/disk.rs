@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use pinion_tests::bed::{TENANT, turn};
-use pinion_tests::build;
-use pinion_tests::disk::SmallDisk;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::disk::SmallDisk;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{TENANT, turn};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 use rustix::process::Signal;
 use serde_json::Value;

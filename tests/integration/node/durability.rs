@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT, echo, turn};
-use pinion_tests::build;
-use pinion_tests::cli::Cli;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::ping::{ping, pings};
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device, NODE, NODE_V6, TENANT, echo, turn};
+use pinion_tests::product::build;
+use pinion_tests::product::cli::Cli;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::ping::{ping, pings};
 use serde_json::Value;
 
 fn desired(cli: &Cli) -> [Vec<Value>; 3] {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use pinion_tests::bed::{Bed, Device, NODE};
-use pinion_tests::echo::{Echo, echoes};
-use pinion_tests::load::{CoreWaits, look};
-use pinion_tests::ping::pings;
+use pinion_tests::machine::load::{CoreWaits, look};
+use pinion_tests::network::bed::{Bed, Device, NODE};
 use pinion_tests::random::Random;
+use pinion_tests::traffic::echo::{Echo, echoes};
+use pinion_tests::traffic::ping::pings;
 use pinion_tests::until::until;
 
 /// The length of one measurement.

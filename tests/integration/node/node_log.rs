@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use pinion_tests::bed::turn;
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::process::{require_root, run};
+use pinion_tests::machine::process::{require_root, run};
+use pinion_tests::network::bed::turn;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -5,11 +5,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinion_tests::bed::{Bed, Device, NODE, two_cores};
-use pinion_tests::build;
-use pinion_tests::holdings::Holdings;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, ping, poke};
+use pinion_tests::machine::holdings::Holdings;
+use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{flood, ping, poke};
 use pinion_tests::until::SOON;
 
 /// The tenant whose chains come and go and whose functions misbehave.

@@ -9,15 +9,15 @@ use std::iter::repeat_n;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT, two_cores};
-use pinion_tests::build;
-use pinion_tests::cli::Caller;
-use pinion_tests::echo::{Asker, rest};
-use pinion_tests::load::CoreWaits;
-use pinion_tests::manifest::Manifest;
+use pinion_tests::machine::load::CoreWaits;
+use pinion_tests::machine::witness::Witness;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::product::build;
+use pinion_tests::product::cli::Caller;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::random::Random;
+use pinion_tests::traffic::echo::{Asker, rest};
 use pinion_tests::until::{SOON, until};
-use pinion_tests::witness::Witness;
 
 /// Roles on the first two cores, by their index. Each thread sleeps independently, and each doorbell is between two threads in some plan.
 struct Plan {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinion_tests::build::workspace;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.

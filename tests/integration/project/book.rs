@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pinion_tests::bed::turn;
-use pinion_tests::build::{program, workspace};
-use pinion_tests::process::{output, run};
-use pinion_tests::tour::Tour;
+use pinion_tests::machine::process::{output, run};
+use pinion_tests::network::bed::turn;
+use pinion_tests::product::build::{program, workspace};
+use pinion_tests::product::tour::Tour;
 
 fn chapters() -> Vec<(String, String)> {
     let folder = workspace().join("docs/src");

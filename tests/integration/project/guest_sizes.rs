@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use pinion_tests::build::sample;
+use pinion_tests::product::build::sample;
 
 /// The samples with a single purpose, in Rust and in C.
 const SIMPLE: [&str; 12] = [

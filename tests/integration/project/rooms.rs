@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pinion_tests::build::workspace;
+use pinion_tests::product::build::workspace;
 
 /// Crates with their top-level modules, from the top layer to the lowest: folders and files directly in `src`.
 const HOUSES: [(&str, &[&str]); 4] = [

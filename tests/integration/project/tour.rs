@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use pinion_tests::bed::turn;
-use pinion_tests::build::workspace;
-use pinion_tests::process::output;
-use pinion_tests::tour::Tour;
+use pinion_tests::machine::process::output;
+use pinion_tests::network::bed::turn;
+use pinion_tests::product::build::workspace;
+use pinion_tests::product::tour::Tour;
 use pinion_tests::until::{SOON, until};
 
 const TRACES: [&str; 3] = ["/run/netns/pinion", "/run/pinion/pinion.sock", "/sys/class/net/pinion0"];

@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use pinion_tests::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 
 const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";

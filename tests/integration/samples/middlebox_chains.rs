@@ -7,12 +7,12 @@ use std::net::UdpSocket;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use pinion_tests::bed::two_cores;
-use pinion_tests::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
-use pinion_tests::iperf::{assert_tcp_flows, iperf};
-use pinion_tests::namespace::Namespace;
-use pinion_tests::ping::{ping, pings};
-use pinion_tests::process::{output, run};
+use pinion_tests::machine::process::{output, run};
+use pinion_tests::network::bed::two_cores;
+use pinion_tests::network::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
+use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
 
 /// Hosts inside may begin any flow, hosts outside none.

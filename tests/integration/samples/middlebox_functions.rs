@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pinion_tests::bed::{Bed, Device};
-use pinion_tests::border::{TENANT, chain_both_ways};
-use pinion_tests::build;
-use pinion_tests::frames::watch;
-use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
-use pinion_tests::iperf::iperf;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::ping::pings;
+use pinion_tests::network::bed::{Bed, Device};
+use pinion_tests::network::border::{TENANT, chain_both_ways};
+use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::frames::watch;
+use pinion_tests::traffic::iperf::iperf;
+use pinion_tests::traffic::ping::pings;
 use pinion_tests::until::{SOON, until};
 
 /// The length of the Ethernet, IPv4 and UDP headers of a datagram.

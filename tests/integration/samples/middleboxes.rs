@@ -1,10 +1,10 @@
 //! Samples between two networks, with the kernel's own traffic from both sides.
 #![forbid(unsafe_code)]
 
-use pinion_tests::bed::Device;
-use pinion_tests::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
-use pinion_tests::iperf::{assert_tcp_flows, iperf};
-use pinion_tests::ping::{ping, pings};
+use pinion_tests::network::bed::Device;
+use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
+use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
 
 /// The address to which the translator changes the left host's.

@@ -3,11 +3,11 @@
 
 use std::fs;
 
-use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{ping, pings};
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 
-use pinion_tests::bed::{Bed, Device, NODE, NODE_V6, TENANT};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::network::bed::{Bed, Device, NODE, NODE_V6, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -4,11 +4,11 @@
 use std::fs;
 use std::thread;
 
-use pinion_tests::bed::{Bed, Device, NODE};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, ping, poke};
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device, NODE};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{flood, ping, poke};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

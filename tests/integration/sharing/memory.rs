@@ -3,11 +3,11 @@
 
 use std::fs;
 
-use pinion_tests::bed::{Bed, Device, NODE, turn};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, poke};
+use pinion_tests::network::bed::{Bed, Device, NODE, turn};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::ping::{flood, poke};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -7,13 +7,13 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use pinion_tests::bed::{Bed, Device, NODE, two_cores};
-use pinion_tests::build;
-use pinion_tests::load::CoreWaits;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, pings, poke};
-use pinion_tests::process::errors;
+use pinion_tests::machine::load::CoreWaits;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::ping::{flood, pings, poke};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -3,12 +3,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use pinion_tests::bed::Device;
-use pinion_tests::frames::{send, watch};
-use pinion_tests::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
-use pinion_tests::iperf::{assert_tcp_flows, iperf};
-use pinion_tests::ping::{flood, ping, pings};
-use pinion_tests::transfer::both_ways;
+use pinion_tests::network::bed::Device;
+use pinion_tests::network::inline::{Host, INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::traffic::frames::{send, watch};
+use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
+use pinion_tests::traffic::ping::{flood, ping, pings};
+use pinion_tests::traffic::transfer::both_ways;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 use smoltcp::phy::ChecksumCapabilities;

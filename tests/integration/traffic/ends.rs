@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build;
-use pinion_tests::inline::Inline;
-use pinion_tests::manifest::Manifest;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::network::inline::Inline;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};
 use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
@@ -96,12 +96,12 @@ impl Connection {
     }
 }
 
-fn instances_of(node: &pinion_tests::node::Node, client: &str) -> Vec<Value> {
+fn instances_of(node: &pinion_tests::product::node::Node, client: &str) -> Vec<Value> {
     node.cli().get("instances").into_iter().filter(|instance| instance["client"] == client).collect()
 }
 
 /// Returns all instances that the client of a flow has had, once the latest of them is listed with that client.
-fn known_instances_of(node: &pinion_tests::node::Node, client: &str, number: usize) -> Vec<Value> {
+fn known_instances_of(node: &pinion_tests::product::node::Node, client: &str, number: usize) -> Vec<Value> {
     until("instance of the connection", SOON, || {
         let instances = instances_of(node, client);
         (instances.len() >= number).then_some(instances)

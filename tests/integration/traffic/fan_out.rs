@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
-use pinion_tests::bed::{NODE, TENANT, turn};
-use pinion_tests::build;
-use pinion_tests::frames::{send, watch_each};
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::Node;
-use pinion_tests::process::errors;
+use pinion_tests::machine::process::errors;
+use pinion_tests::network::bed::{NODE, TENANT, turn};
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::frames::{send, watch_each};
 use pinion_tests::until::{SOON, until};
 use serde_json::{Value, json};
 use smoltcp::phy::ChecksumCapabilities;

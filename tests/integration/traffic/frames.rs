@@ -3,11 +3,11 @@
 
 use std::net::Ipv4Addr;
 
-use pinion_tests::bed::{Bed, Device, NODE};
-use pinion_tests::build;
-use pinion_tests::frames::send;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, pings};
+use pinion_tests::network::bed::{Bed, Device, NODE};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::frames::send;
+use pinion_tests::traffic::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr, IpProtocol, Ipv4Packet, Ipv4Repr};

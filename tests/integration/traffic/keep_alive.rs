@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use pinion_tests::bed::{Bed, Device, NODE, TENANT};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::ping;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::ping;
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use pinion_tests::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT, echo};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, ping, pings};
+use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT, echo};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{flood, ping, pings};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

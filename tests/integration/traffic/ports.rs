@@ -1,12 +1,12 @@
 //! Nodes with several ports: frames pass from one to the other, and a fault of one does not affect the other.
 #![forbid(unsafe_code)]
 
-use pinion_tests::bed::turn;
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::Node;
-use pinion_tests::ping::{flood, pings};
+use pinion_tests::network::bed::turn;
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
+use pinion_tests::traffic::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 
 /// The node's own address, on the port `lan`.

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use pinion_tests::bed::{Bed, Client, Device, NODE, TENANT};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::ping::{flood, pings};
+use pinion_tests::network::bed::{Bed, Client, Device, NODE, TENANT};
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use pinion_control::node::{FwpState, FwpStatus, PortStatus};
-use pinion_tests::build;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::node::Node;
+use pinion_tests::product::build;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 
 use super::frames::{NODE_ADDRESS, NODE_MAC};
 use super::{Source, WARM_UP};

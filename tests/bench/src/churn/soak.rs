@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use pinion_tests::build::hostile;
-use pinion_tests::holdings::Holdings;
+use pinion_tests::machine::holdings::Holdings;
+use pinion_tests::product::build::hostile;
 use rustix::process::getpid;
 
 use super::service;

@@ -9,8 +9,8 @@ use pinion_control::model::{ChainName, IDLE_TIMEOUT_MS_MIN, TenantName};
 use pinion_control::node::{FwpState, FwpStatus, Node as _};
 use pinion_gateway::invoke::FunctionRef;
 use pinion_runtime::instruments::latencies::LatencySnapshot;
-use pinion_tests::build::sample;
-use pinion_tests::manifest::Manifest;
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
 use rustix::fs::{Advice, fadvise};
 
 use super::dispatch::{Orders, Plan, Tally, driver};

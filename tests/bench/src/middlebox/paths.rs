@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, PortConfig};
-use pinion_tests::build::sample;
-use pinion_tests::manifest::Manifest;
-use pinion_tests::namespace::Namespace;
-use pinion_tests::node::Node;
-use pinion_tests::process::run;
+use pinion_tests::machine::process::run;
+use pinion_tests::network::namespace::Namespace;
+use pinion_tests::product::build::sample;
+use pinion_tests::product::manifest::Manifest;
+use pinion_tests::product::node::Node;
 use pinion_tests::until::until;
 use tempfile::TempDir;
 
@@ -279,9 +279,9 @@ fn load_rules(middlebox: &Namespace, clients: usize) -> anyhow::Result<()> {
     let file = tempfile::NamedTempFile::new().context("a file for nftables")?;
     std::fs::write(file.path(), rules(clients)).context("a file for nftables")?;
     let path = file.path().to_str().context("a folder for temporary files whose name is text")?;
-    let output = pinion_tests::process::output(middlebox.command("nft").args(["-f", path]));
+    let output = pinion_tests::machine::process::output(middlebox.command("nft").args(["-f", path]));
     if !output.status.success() {
-        bail!("nft takes no rules for {clients} clients: {}", pinion_tests::process::errors(&output));
+        bail!("nft takes no rules for {clients} clients: {}", pinion_tests::machine::process::errors(&output));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::build::workspace;
+use crate::product::build::workspace;
 
 /// Returns the commit of the working tree, with a plus if files differ from it; "unknown" outside a repository.
 #[must_use]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken};
 use smoltcp::time::Instant as Timestamp;
 
-use crate::namespace::Namespace;
+use crate::network::namespace::Namespace;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 

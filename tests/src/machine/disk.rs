@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{require_root, run};
+use crate::machine::process::{require_root, run};
 
 /// A file system in memory, mounted on a folder until this is dropped.
 #[derive(Debug)]

@@ -11,12 +11,12 @@
 
 use std::sync::MutexGuard;
 
-use crate::bed::{turn, two_cores};
-use crate::build;
-use crate::manifest::Manifest;
-use crate::namespace::Namespace;
-use crate::node::Node;
-use crate::process::require_root;
+use crate::machine::process::require_root;
+use crate::network::bed::{turn, two_cores};
+use crate::network::namespace::Namespace;
+use crate::product::build;
+use crate::product::manifest::Manifest;
+use crate::product::node::Node;
 
 /// The host inside.
 pub const INSIDE: &str = "10.79.0.2";

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use crate::namespace::Namespace;
-use crate::process::{errors, output};
+use crate::machine::process::{errors, output};
+use crate::network::namespace::Namespace;
 
 /// The results of one `ping`.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::build::{program, workspace};
-use crate::process::require_root;
+use crate::machine::process::require_root;
+use crate::product::build::{program, workspace};
 
 const LAST_WORDS: &str = "Its configuration is ";
 

@@ -18,12 +18,12 @@ use std::sync::MutexGuard;
 
 use serde_json::Value;
 
-use crate::bed::{Device, turn, two_cores};
-use crate::build;
-use crate::manifest::Manifest;
-use crate::namespace::Namespace;
-use crate::node::Node;
-use crate::process::{require_root, run};
+use crate::machine::process::{require_root, run};
+use crate::network::bed::{Device, turn, two_cores};
+use crate::network::namespace::Namespace;
+use crate::product::build;
+use crate::product::manifest::Manifest;
+use crate::product::node::Node;
 use crate::until::{SOON, until};
 
 /// The MAC addresses of the node's two ports.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::namespace::Namespace;
+use crate::network::namespace::Namespace;
 use crate::random::Random;
 use crate::until::SOON;
 

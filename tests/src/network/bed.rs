@@ -3,12 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::build;
-use crate::manifest::Manifest;
-use crate::namespace::Namespace;
-use crate::node::Node;
-use crate::ping::flood;
-use crate::process::require_root;
+use crate::machine::process::require_root;
+use crate::network::namespace::Namespace;
+use crate::product::build;
+use crate::product::manifest::Manifest;
+use crate::product::node::Node;
+use crate::traffic::ping::flood;
 
 /// The node's own addresses.
 pub const NODE: &str = "10.77.0.2";

@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::build;
-use crate::cli::Cli;
-use crate::leftovers::prefix;
-use crate::tuning::tuning;
+use crate::machine::leftovers::prefix;
+use crate::product::build;
+use crate::product::cli::Cli;
+use crate::product::tuning::tuning;
 use crate::until::{SOON, until};
 
 /// The longest wait for a start: without huge pages, packet memory is cleared first.
@@ -267,5 +267,5 @@ fn ends_soon(child: &mut Child) -> bool {
 pub fn refused(config: &Path) -> std::process::Output {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=1", "20"]).arg(build::program("piniond")).arg("--config").arg(config);
-    crate::process::output(&mut command)
+    crate::machine::process::output(&mut command)
 }

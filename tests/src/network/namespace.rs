@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::leftovers::{NAMESPACES, prefix, remove_namespace};
-use crate::process::{require_root, run};
+use crate::machine::leftovers::{NAMESPACES, prefix, remove_namespace};
+use crate::machine::process::{require_root, run};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
-use crate::autogroup;
+use crate::machine::autogroup;
 
 /// The folder in which `ip netns` keeps namespaces.
 pub(crate) const NAMESPACES: &str = "/run/netns";

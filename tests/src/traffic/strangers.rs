@@ -8,8 +8,8 @@ use smoltcp::wire::{
     IpProtocol, Ipv4Packet, Ipv4Repr, Ipv6Packet, Ipv6Repr,
 };
 
-use crate::bed::Bed;
-use crate::frames::send;
+use crate::network::bed::Bed;
+use crate::traffic::frames::send;
 
 const ETHERNET: usize = 14;
 const HOP_LIMIT: u8 = 64;

@@ -6,8 +6,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::build;
-use crate::process::{errors, output, run};
+use crate::machine::process::{errors, output, run};
+use crate::product::build;
 
 /// The `pinion` command, connected to one node.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::build::{program, workspace};
-use crate::process::run;
+use crate::machine::process::run;
+use crate::product::build::{program, workspace};
 
 /// Returns a command for `pinion` in a folder, with this machine's toolchain for guests and the SDK of this workspace.
 ///

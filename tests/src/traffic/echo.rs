@@ -9,8 +9,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrV4, SocketType, connect, ipproto, recv, send, socket,
 };
 
-use crate::load::CoreWaits;
-use crate::namespace::Namespace;
+use crate::machine::load::CoreWaits;
+use crate::network::namespace::Namespace;
 
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::namespace::Namespace;
-use crate::process::run;
+use crate::machine::process::run;
+use crate::network::namespace::Namespace;
 
 /// The results of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

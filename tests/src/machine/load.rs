@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::node::Node;
+use crate::product::node::Node;
 
 /// A thread's use so far.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,0 +1,6 @@
+//! Networks on one machine, with a node in each: of a switch and clients, of two hosts, of two networks.
+
+pub mod bed;
+pub mod border;
+pub mod inline;
+pub mod namespace;

@@ -1,0 +1,8 @@
+//! What is sent through a node: by programs of the kernel's, and frames that no kernel would send.
+
+pub mod echo;
+pub mod frames;
+pub mod iperf;
+pub mod ping;
+pub mod strangers;
+pub mod transfer;
