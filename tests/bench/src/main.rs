@@ -8,37 +8,17 @@
 //!                     2 or a panic's 101: not measured: something was missing or failed; a sentence says what
 //! ```
 //!
-//! A figure is a module with options and a `run`, which gets a [`figure::Run`] and returns an [`outcome::Outcome`]; it knows
+//! A figure is a module of [`figures`] with options and a `run`, which gets a [`Run`] and returns an [`Outcome`]; it knows
 //! nothing of arguments, terminals or files. [`report`] makes a page and a table of what the others wrote. Nothing here may change what the product does: nodes are started
 //! from the release binaries, with switches that an operator has.
 #![forbid(unsafe_code)]
 
-mod chain;
-mod checksum;
-mod churn;
-mod core_distance;
-mod density;
-mod env;
-mod fair;
-mod figure;
-mod hosted;
-mod huge_pages;
-mod idle;
-mod invoke;
-mod lab;
-mod launch;
-mod middlebox;
-mod newcomers;
-mod node_api;
-mod others;
-mod outcome;
-mod percentiles;
-mod ping;
-mod prober;
-mod processes;
-mod quantum;
+mod clients;
+mod figures;
+mod machine;
+mod measurement;
 mod report;
-mod testpmd;
+mod systems;
 
 use std::process::ExitCode;
 
@@ -46,8 +26,9 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use pinion_runtime::memory::allocator::Allocator;
 
-use crate::figure::{Common, Run};
-use crate::outcome::Outcome;
+use crate::figures::{chain, churn, density, fair, idle, invoke, launch, middlebox, ping, quantum};
+use crate::measurement::outcome::Outcome;
+use crate::measurement::run::{Common, Run};
 
 /// The allocator of `piniond`: some figures run the node in this process.
 #[global_allocator]

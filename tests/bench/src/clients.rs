@@ -1,0 +1,5 @@
+//! The clients of what is measured, and the frames that they send.
+
+pub(crate) mod checksum;
+pub(crate) mod newcomers;
+pub(crate) mod prober;

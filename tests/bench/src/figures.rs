@@ -1,0 +1,12 @@
+//! The figures, a module each: options, and a `run` that measures.
+
+pub(crate) mod chain;
+pub(crate) mod churn;
+pub(crate) mod density;
+pub(crate) mod fair;
+pub(crate) mod idle;
+pub(crate) mod invoke;
+pub(crate) mod launch;
+pub(crate) mod middlebox;
+pub(crate) mod ping;
+pub(crate) mod quantum;
