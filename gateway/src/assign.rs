@@ -20,7 +20,6 @@ use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
-use crate::activation_clock::ActivationClock;
 use crate::drops::DropReason;
 use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
 use crate::flows::entry_fwp::EntryFwp;
@@ -30,13 +29,13 @@ use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, 
 use crate::flows::recent_flows::RecentFlows;
 use crate::flows::sources::SourcePrefix;
 use crate::flows::{ClientLabel, InstanceKey};
+use crate::fwp_times::{ActivationClock, KeepAlives};
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::stray::{Worth, worth_of};
 use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
-use crate::keep_alive::KeepAlives;
+use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
-use crate::outbox::Outbox;
 use crate::rules::{Rule, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.

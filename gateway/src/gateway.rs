@@ -22,7 +22,9 @@
 mod buffer_return;
 mod config;
 mod deferred_burst;
+mod handover;
 mod invocations;
+mod observer;
 mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -40,22 +42,21 @@ use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PortSetup};
 use self::deferred_burst::DeferredBurst;
-use crate::activation_clock::ActivationClock;
+use self::handover::Handover;
+pub use self::observer::{Observer, PortObserver};
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
 use crate::flows::pending::Pending;
 use crate::flows::sources::SourcePrefix;
-use crate::handover::Handover;
+use crate::fwp_times::{ActivationClock, KeepAlives};
 use crate::headers::{self, TcpEvent};
 use crate::id::ChainIndex;
 use crate::invoke::{INVOKE_PORT, InvokePort};
-use crate::keep_alive::KeepAlives;
+use crate::messages::outbox::Outbox;
 use crate::messages::{Command, UNPROVEN_AT_ONCE};
 use crate::neighbor::Neighbors;
 use crate::neighbor::answer_rate::AnswerRate;
-use crate::observer::Observer;
-use crate::outbox::Outbox;
 use crate::port::{Alarm, BufferPool, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 launcher (runtime)
-//!             Command |        ^ Event                    messages, outbox
+//!             Command |        ^ Event                    messages
 //!                     v        |
 //!   device --port--> gateway: Net-In --Inbound--> MMA
 //!                    |  headers   what the frame is, and its flow: VLAN tags, fragments and ICMP types included
@@ -14,7 +14,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`gateway`] | the loop of the gateway's thread, which ties the others together |
+//! | [`gateway`] | the loop of the gateway's thread, which ties the others together; and its state, for other threads |
 //! | [`port`] | devices and the buffers that frames travel in |
 //! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
 //! | [`rules`] | which traffic goes to which chain, found without a walk through all rules; built by the launcher,
@@ -22,27 +22,23 @@
 //! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
-//! | [`drops`], [`activation_clock`], [`observer`] | state that other threads can read |
-//! | [`keep_alive`] | how long functions want their idle instances to live |
+//! | [`drops`] | why frames are dropped, and how often; other threads can read it |
+//! | [`fwp_times`] | since when clients wait, and how long functions want their idle instances to live |
 //!
 //! This crate copies no packet and runs no guest. It decides which chain instance a frame belongs to and hands the
 //! frame's buffer to MMA ([`pinion_mma::link`]). A gateway's thread never blocks, and once the gateway is made, it
 //! never allocates.
 
-pub mod activation_clock;
 mod assign;
 pub mod drops;
 pub mod flows;
+pub mod fwp_times;
 pub mod gateway;
-mod handover;
 pub mod headers;
 pub mod id;
 pub mod invoke;
-pub mod keep_alive;
 pub mod messages;
 pub mod neighbor;
-pub mod observer;
-mod outbox;
 pub mod port;
 pub mod rules;
 #[cfg(test)]

@@ -10,10 +10,12 @@
 //! ```
 //!
 //! Every instance that the gateway was given comes back in exactly one of `Idle`, `FlowEnded`, `Unproven`, `Withdrawn`
-//! and `Unbound`. An `Unbind` that crosses one of the others is still answered. No event is lost: see `outbox.rs`.
+//! and `Unbound`. An `Unbind` that crosses one of the others is still answered. No event is lost: see `messages/outbox.rs`.
 //!
 //! The gateway reads no commands while the launcher leaves events unread. So the launcher must read events while it
 //! waits for room in the command channel.
+
+pub(crate) mod outbox;
 
 use std::sync::Arc;
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_control::model::{Chain, Stage};
-use pinion_gateway::activation_clock::ActivationClock;
-use pinion_gateway::keep_alive::KeepAlives;
+use pinion_gateway::fwp_times::{ActivationClock, KeepAlives};
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::{INIT_TIME_MAX, Preparation, Progress, Turn};
 use pinion_runtime::instruments::activation::{Activations, InstanceActivation};

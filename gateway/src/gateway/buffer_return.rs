@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::PortIndex;
 
+use super::observer::Observer;
 use crate::drops::DropReason;
 use crate::id::ChainIndex;
-use crate::observer::Observer;
 use crate::port::BufferPool;
 
 /// Buffers that are taken from the pool at once, where one is needed at a time.

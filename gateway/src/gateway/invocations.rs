@@ -1,10 +1,10 @@
 //! Takes in messages to chains. They follow the path of received frames, except that the caller names the chain.
 
+use super::handover::Handover;
 use super::{Gateway, PENDING_TIMEOUT_NS};
 use crate::assign::Assignment;
 use crate::drops::DropReason;
 use crate::gateway::buffer_return::BufferReturn;
-use crate::handover::Handover;
 use crate::id::ChainIndex;
 use crate::invoke::{Failure, InvokePort};
 use pinion_mma::id::FwpId;

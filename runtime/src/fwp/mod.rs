@@ -28,7 +28,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use pinion_gateway::keep_alive::KeepAlives;
+use pinion_gateway::fwp_times::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::accounts::counters::FwpCounters;
 use pinion_mma::guest::mailbox::{Mailbox, Violation};

@@ -21,7 +21,7 @@ use pinion_abi::{
     EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, EXPORT_RUN, InitStatus, PoolHeader,
 };
 use pinion_builder_client::metrics::{self, Metric};
-use pinion_gateway::keep_alive::KeepAlives;
+use pinion_gateway::fwp_times::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::fwp::connect;
 use pinion_mma::guest::pool::{PAGE, PoolError, PoolLayout};

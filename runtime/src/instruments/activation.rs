@@ -1,7 +1,7 @@
 //! How long a new client waits for its own chain instance.
 //!
 //! ```text
-//!   gateway: the client's first frame finds no instance bound: the time is stored for the entry FWP (pinion_gateway::activation_clock)
+//!   gateway: the client's first frame finds no instance bound: the time is stored for the entry FWP (pinion_gateway::fwp_times)
 //!      |  MMA: into the pool, notification
 //!      v
 //!   worker: the guest's `wait` returns with packets for the first time: the time since then is recorded    (imports.rs)
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinion_gateway::activation_clock::ActivationClock;
+use pinion_gateway::fwp_times::ActivationClock;
 use pinion_mma::id::FwpId;
 
 use crate::instruments::latencies::Latencies;

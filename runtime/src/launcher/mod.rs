@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TryRecvError};
 use pinion_control::model::DesiredState;
+use pinion_gateway::fwp_times::KeepAlives;
 use pinion_gateway::id::{ChainIndex, InstanceId};
-use pinion_gateway::keep_alive::KeepAlives;
 use pinion_gateway::messages::{Command, Event, UNPROVEN_AT_ONCE};
 use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};

@@ -16,8 +16,8 @@ use pinion_control::node::{
     Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Pages, Refusal, ResourceUse,
     UploadedBytes,
 };
+use pinion_gateway::gateway::Observer;
 use pinion_gateway::invoke::{Dispatcher, InvokeCounters};
-use pinion_gateway::observer::Observer;
 use pinion_gateway::port::{PortCounters, PortFacts};
 use pinion_mma::accounts::counters::MmaCounters;
 use tokio::sync::watch;

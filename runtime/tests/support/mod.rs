@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender};
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_control::journal::{Journal, LogFilter, LogLine, Reader};
-use pinion_gateway::keep_alive::KeepAlives;
+use pinion_gateway::fwp_times::KeepAlives;
 use pinion_guest::files::Bundle;
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::{FwpId, WorkerIndex};

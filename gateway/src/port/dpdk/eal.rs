@@ -18,10 +18,10 @@ use pinion_dpdk_sys as sys;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::sched_getaffinity;
 
-use crate::port::dpdk::device::Device;
+use crate::port::dpdk::buffers::sizes::BUFFER_FOOTPRINT;
+use crate::port::dpdk::device::device_string::Device;
 use crate::port::dpdk::error::{DpdkError, last_reason};
 use crate::port::dpdk::log;
-use crate::port::dpdk::sizes::BUFFER_FOOTPRINT;
 
 /// Memory for DPDK's rings, queues and drivers, in addition to the buffers. In MiB.
 const BASE_MIB: u64 = 32;

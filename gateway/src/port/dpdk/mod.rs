@@ -20,30 +20,20 @@
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the
 //!   buffers that it was still sending. Its received frames lie in buffers of about 1,790 bytes. After it was closed,
 //!   the kernel blocks the interface for other ports for some milliseconds. With `busy_budget=0`, receiving may block
-//!   for up to a second: leave that argument out. Beside PCI devices it needs huge pages (`mempool.rs`).
+//!   for up to a second: leave that argument out. Beside PCI devices it needs huge pages (`buffers/mempool.rs`).
 
-mod alarms;
-pub(crate) mod device;
+mod buffers;
+mod device;
 mod eal;
-pub(crate) mod error;
-mod ethernet;
-mod interface;
-mod lengths;
-pub(crate) mod log;
-mod mempool;
-mod namespace;
-mod offers;
-pub(crate) mod pool;
+mod error;
+mod kernel;
+mod log;
 mod port;
 mod port_config;
-mod ring_overflows;
-mod send_room;
-mod signals;
-mod sizes;
 
+pub use self::buffers::pool::DpdkPool;
+pub use self::buffers::sizes::BUFFER_LEN;
 pub use self::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};
-pub use error::DpdkError;
-pub use pool::DpdkPool;
-pub use port::DpdkPort;
-pub use port_config::PortConfig;
-pub use sizes::BUFFER_LEN;
+pub use self::error::DpdkError;
+pub use self::port::DpdkPort;
+pub use self::port_config::PortConfig;

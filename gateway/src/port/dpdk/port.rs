@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use pinion_dpdk_sys as sys;
 use pinion_mma::buffer::{Buffer, Frame};
 
-use super::alarms::{Alarms, OpenFiles};
-use super::device::Device;
+use super::buffers::pool::{DpdkPool, append, no_mbufs};
+use super::buffers::sizes::BURST;
+use super::device::alarms::{Alarms, OpenFiles};
+use super::device::device_string::Device;
+use super::device::ethernet::Ethernet;
+use super::device::lengths::Lengths;
+use super::device::offers::{self, Outcome};
 use super::error::DpdkError;
-use super::ethernet::Ethernet;
-use super::interface::{self, Interface, LinkDownReason};
-use super::lengths::Lengths;
+use super::kernel::interface::{self, Interface, LinkDownReason};
+use super::kernel::namespace::Namespace;
+use super::kernel::ring_overflows::RingOverflows;
+use super::kernel::send_room;
+use super::kernel::signals::NoFreeSignals;
 use super::log;
-use super::namespace::Namespace;
-use super::offers::{self, Outcome};
-use super::pool::{DpdkPool, append, no_mbufs};
 use super::port_config::PortConfig;
-use super::ring_overflows::RingOverflows;
-use super::send_room;
-use super::signals::NoFreeSignals;
-use super::sizes::BURST;
 use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for};
 
 /// The queue that all frames leave by, so that none overtakes another. Only one thread transmits.
@@ -274,7 +274,7 @@ impl Port for DpdkPort {
     }
 
     /// Allocates nothing and takes no lock. Each burst of 64 is offered to the device a bounded number of times
-    /// (`offers.rs`). Virtual devices make system calls.
+    /// (`device/offers.rs`). Virtual devices make system calls.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
         if !frames.iter().all(|frame| self.is_fit(frame)) {
             self.make_fit(frames, pool);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
 use pinion_control::model::{ChainName, PortName, TenantName};
 use pinion_control::node::{Answered, Call, CallHandle, DropCount, InvokeError, PortStatus};
+use pinion_gateway::gateway::PortObserver;
 use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, Refused};
-use pinion_gateway::observer::PortObserver;
 use pinion_mma::accounts::shares::Share;
 
 use super::DataPlane;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use pinion_control::model::TenantName;
 use pinion_control::node::{ChainStatus, CoreStatus, DropCount, MeterStatus, NodeStatus, PortStatus, TenantStatus};
-use pinion_gateway::observer::PortObserver;
+use pinion_gateway::gateway::PortObserver;
 use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;

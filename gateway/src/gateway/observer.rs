@@ -7,9 +7,9 @@ use crossbeam_utils::CachePadded;
 use pinion_mma::accounts::counters::Counter;
 use pinion_mma::id::PortIndex;
 
-use crate::activation_clock::ActivationClock;
 use crate::drops::{DropCounters, DropsByChain};
 use crate::flows::waiting_frames::WaitingFrames;
+use crate::fwp_times::ActivationClock;
 use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with the threads that report it. Only the gateway's thread writes it.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use pinion_mma::id::FwpId;
 
-use crate::activation_clock::ActivationClock;
+use super::activation_clock::ActivationClock;
 
 /// No FWP follows.
 const NONE: u32 = u32::MAX;

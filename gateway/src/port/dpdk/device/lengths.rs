@@ -2,7 +2,7 @@
 
 use pinion_mma::buffer::Frame;
 
-use super::device::Device;
+use super::device_string::Device;
 use crate::port::{FRAME_LEN_MIN, FRAME_OVERHEAD};
 
 /// The shortest frame on a wire, without its checksum (IEEE 802.3), in bytes. Some cards leave padding to the driver's
@@ -12,7 +12,7 @@ const WIRE_LEN_MIN: u32 = 60;
 
 /// The lengths of frames that a port sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lengths {
+pub(crate) struct Lengths {
     /// The shortest; shorter frames are padded.
     min: u32,
     /// The longest.
@@ -22,7 +22,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    pub(super) fn of(mtu: u16, device: &Device) -> Self {
+    pub(crate) fn of(mtu: u16, device: &Device) -> Self {
         let (max, untagged_max) = (u32::from(mtu) + FRAME_OVERHEAD, u32::from(mtu) + FRAME_LEN_MIN);
         Self {
             min: if device.is_pci() { WIRE_LEN_MIN } else { FRAME_LEN_MIN },
@@ -34,16 +34,16 @@ impl Lengths {
 
     /// Returns whether every frame of this length can be sent as it is, whatever its contents.
     #[inline]
-    pub(super) fn is_any_fit(self, len: u32) -> bool {
+    pub(crate) fn is_any_fit(self, len: u32) -> bool {
         (self.min..=self.untagged_max).contains(&len)
     }
 
-    pub(super) fn max_of(self, frame: &[u8]) -> u32 {
+    pub(crate) fn max_of(self, frame: &[u8]) -> u32 {
         if frame.get(12..14) == Some(&[0x81, 0x00]) { self.max } else { self.untagged_max }
     }
 
     /// Pads a frame that is too short with zeros: the buffer's old contents may belong to other tenants.
-    pub(super) fn pad(self, frame: &mut Frame) {
+    pub(crate) fn pad(self, frame: &mut Frame) {
         let (from, to) = (frame.len(), self.min.min(frame.capacity()));
         if from < to {
             frame.space_mut()[from as usize..to as usize].fill(0);

@@ -9,12 +9,12 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 /// While this lives, no real-time signal is unused: those that were are ignored.
-pub(super) struct NoFreeSignals {
+pub(crate) struct NoFreeSignals {
     ignored: Vec<c_int>,
 }
 
 impl NoFreeSignals {
-    pub(super) fn take() -> Self {
+    pub(crate) fn take() -> Self {
         let free = (libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(|signal| is_free(*signal));
         // SAFETY: ignoring a signal runs no code.
         Self { ignored: free.inspect(|signal| unsafe { set(*signal, libc::SIG_IGN) }).collect() }

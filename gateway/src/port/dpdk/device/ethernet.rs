@@ -11,14 +11,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinion_dpdk_sys as sys;
 
-use super::device::Device;
-use super::error::{DpdkError, reason};
-use super::interface::{self, Interface};
-use super::log;
-use super::mempool::Reach;
-use super::namespace::Namespace;
-use super::pool::DpdkPool;
-use super::port_config::PortConfig;
+use super::device_string::Device;
+use crate::port::dpdk::buffers::mempool::Reach;
+use crate::port::dpdk::buffers::pool::DpdkPool;
+use crate::port::dpdk::error::{DpdkError, reason};
+use crate::port::dpdk::kernel::interface::{self, Interface};
+use crate::port::dpdk::kernel::namespace::Namespace;
+use crate::port::dpdk::log;
+use crate::port::dpdk::port_config::PortConfig;
 use crate::port::{BufferPool, FRAME_OVERHEAD, LinkState, Promiscuous};
 
 /// The ports that are open, by DPDK's numbers. Locked while a device is added or removed, because DPDK does not guard
@@ -36,7 +36,7 @@ const XDP_HEADROOM: u32 = 256;
 const NO_PORT: u16 = u16::MAX;
 
 /// A device that DPDK has probed, as one of DPDK's Ethernet ports. Removed on drop.
-pub(super) struct Ethernet {
+pub(crate) struct Ethernet {
     device: Device,
     namespace: Namespace,
     id: u16,
@@ -59,7 +59,7 @@ unsafe impl Sync for Ethernet {}
 
 impl Ethernet {
     /// Makes a driver probe the device.
-    pub(super) fn probe(device: Device, namespace: Namespace, queues: u16) -> Result<Self, DpdkError> {
+    pub(crate) fn probe(device: Device, namespace: Namespace, queues: u16) -> Result<Self, DpdkError> {
         let text = || device.text().to_owned();
         let mut open = open_ports();
         // SAFETY: DPDK is running, since the caller has a pool; it copies the string.
@@ -81,7 +81,7 @@ impl Ethernet {
     }
 
     /// Configures the device and starts it. Returns the kernel interface that belongs to it, if any.
-    pub(super) fn launch(&self, config: &PortConfig, pool: &DpdkPool) -> Result<Option<Interface>, DpdkError> {
+    pub(crate) fn launch(&self, config: &PortConfig, pool: &DpdkPool) -> Result<Option<Interface>, DpdkError> {
         // Virtual devices have other ways to report frames, and some create a thread for each interrupt.
         let interrupts = if self.device.is_pci() { Interrupts::Wanted } else { Interrupts::No };
         let launch = |interrupts| {
@@ -186,39 +186,39 @@ impl Ethernet {
     }
 
     /// Returns DPDK's number for the port.
-    pub(super) fn id(&self) -> u16 {
+    pub(crate) fn id(&self) -> u16 {
         self.id
     }
 
-    pub(super) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
     /// Returns its queues. There are as many receive as transmit queues.
-    pub(super) fn queues(&self) -> Range<u16> {
+    pub(crate) fn queues(&self) -> Range<u16> {
         0..self.queues
     }
 
     /// Returns the event file of a receive queue's interrupt, if there is one.
-    pub(super) fn interrupt_descriptor(&self, queue: u16) -> Option<RawFd> {
+    pub(crate) fn interrupt_descriptor(&self, queue: u16) -> Option<RawFd> {
         // SAFETY: only queries.
         let descriptor = unsafe { sys::rte_eth_dev_rx_intr_ctl_q_get_fd(self.id, queue) };
         (descriptor >= 0).then_some(descriptor)
     }
 
     /// Enables the interrupt of a receive queue. Returns whether the device supports that.
-    pub(super) fn enable_interrupt(&self, queue: u16) -> bool {
+    pub(crate) fn enable_interrupt(&self, queue: u16) -> bool {
         // SAFETY: the port is started.
         unsafe { sys::rte_eth_dev_rx_intr_enable(self.id, queue) == 0 }
     }
 
-    pub(super) fn disable_interrupt(&self, queue: u16) {
+    pub(crate) fn disable_interrupt(&self, queue: u16) {
         // SAFETY: the port is started.
         unsafe { sys::rte_eth_dev_rx_intr_disable(self.id, queue) };
     }
 
     /// Returns how many frames wait in a receive queue; 0 if the driver does not tell.
-    pub(super) fn waiting(&self, queue: u16) -> usize {
+    pub(crate) fn waiting(&self, queue: u16) -> usize {
         // SAFETY: the port is started and has this queue.
         usize::try_from(unsafe { sys::pinion_rx_waiting(self.id, queue) }).unwrap_or(0)
     }
@@ -265,7 +265,7 @@ impl Ethernet {
         info(self.id).map(|info| text_of(info.driver_name)).unwrap_or_default()
     }
 
-    pub(super) fn station(&self) -> [u8; 6] {
+    pub(crate) fn station(&self) -> [u8; 6] {
         let mut address = sys::rte_ether_addr { addr_bytes: [0; 6] };
         // SAFETY: writes six bytes.
         unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) };
@@ -277,14 +277,14 @@ impl Ethernet {
         mac
     }
 
-    pub(super) fn mtu(&self) -> u16 {
+    pub(crate) fn mtu(&self) -> u16 {
         let mut mtu = 0;
         // SAFETY: writes a number.
         unsafe { sys::rte_eth_dev_get_mtu(self.id, &raw mut mtu) };
         mtu
     }
 
-    pub(super) fn link(&self) -> LinkState {
+    pub(crate) fn link(&self) -> LinkState {
         // SAFETY: all-zero bytes are a link that is down.
         let mut link: sys::rte_eth_link = unsafe { std::mem::zeroed() };
         // SAFETY: writes the structure.
@@ -292,7 +292,7 @@ impl Ethernet {
         if code == 0 && u32::from(link.link_status()) == sys::RTE_ETH_LINK_UP { LinkState::Up } else { LinkState::Down }
     }
 
-    pub(super) fn missed(&self) -> u64 {
+    pub(crate) fn missed(&self) -> u64 {
         // SAFETY: all-zero bytes are counts of nothing.
         let mut stats: sys::rte_eth_stats = unsafe { std::mem::zeroed() };
         // SAFETY: writes the structure.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::error::DpdkError;
+use crate::port::dpdk::error::DpdkError;
 
 /// The network namespace that contains a device: the process's own, or another that is kept open.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Namespace(Option<Arc<Other>>);
+pub(crate) struct Namespace(Option<Arc<Other>>);
 
 #[derive(Debug)]
 struct Other {
@@ -21,7 +21,7 @@ struct Other {
 
 impl Namespace {
     /// Opens the namespace at `path` (such as `/run/netns/NAME`). Without a path, it is the present one.
-    pub(super) fn open(path: Option<&Path>) -> Result<Self, DpdkError> {
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self, DpdkError> {
         let Some(path) = path else { return Ok(Self(None)) };
         match File::open(path) {
             Ok(file) => Ok(Self(Some(Arc::new(Other { path: path.to_owned(), file })))),
@@ -30,7 +30,7 @@ impl Namespace {
     }
 
     /// Runs `work` inside the namespace, on a thread that ends with it, so that no other thread changes its namespace.
-    pub(super) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, DpdkError> {
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, DpdkError> {
         let Some(other) = &self.0 else { return Ok(work()) };
         let error = |error| DpdkError::Namespace { path: other.path.clone(), error };
         std::thread::scope(|scope| {

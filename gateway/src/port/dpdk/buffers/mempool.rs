@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pinion_dpdk_sys as sys;
 
-use super::eal::Eal;
-use super::error::{DpdkError, last_reason, reason};
 use super::sizes::{BUFFER_LEN, BURST};
+use crate::port::dpdk::eal::Eal;
+use crate::port::dpdk::error::{DpdkError, last_reason, reason};
 
 const CACHE_BUFFERS: u32 = 256;
 const ANY_SOCKET: i32 = -1;
@@ -27,7 +27,7 @@ const WITHDRAWN_PART: usize = 64;
 
 /// A mempool, and the addresses of its mbufs.
 #[derive(Debug)]
-pub(super) struct Mempool {
+pub(crate) struct Mempool {
     raw: NonNull<sys::rte_mempool>,
     /// The pieces of memory that hold its mbufs and nothing else; ordinarily there is one.
     pieces: Vec<Range<usize>>,
@@ -47,14 +47,14 @@ unsafe impl Sync for Mempool {}
 
 /// Whether all mbufs in circulation lie in the area that `net_af_xdp` presumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     All,
     Some,
 }
 
 impl Mempool {
     /// Makes a mempool of `buffers` mbufs with room for [`BUFFER_LEN`] bytes each.
-    pub(super) fn new(eal: &Eal, buffers: u32) -> Result<Self, DpdkError> {
+    pub(crate) fn new(eal: &Eal, buffers: u32) -> Result<Self, DpdkError> {
         static POOLS: AtomicU32 = AtomicU32::new(0);
         let name = CString::new(format!("pinion{}", POOLS.fetch_add(1, Ordering::Relaxed))).expect("no zero byte");
         let room = BUFFER_LEN + u16::try_from(sys::RTE_PKTMBUF_HEADROOM).expect("DPDK's headroom is small");
@@ -104,29 +104,29 @@ impl Mempool {
         free(inside);
     }
 
-    pub(super) fn raw(&self) -> *mut sys::rte_mempool {
+    pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
         self.raw.as_ptr()
     }
 
     /// Returns how many mbufs are in circulation.
-    pub(super) fn buffers(&self) -> u32 {
+    pub(crate) fn buffers(&self) -> u32 {
         self.buffers
     }
 
     /// Returns whether all of them lie where `net_af_xdp` reaches them.
-    pub(super) fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         self.reach
     }
 
     /// Returns whether these bytes are of an mbuf of this pool, that is, lie in memory that only its mbufs use.
     #[inline]
-    pub(super) fn owns(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn owns(&self, bytes: &[u8]) -> bool {
         let data = bytes.as_ptr().addr();
         self.pieces.iter().any(|piece| piece.contains(&data))
     }
 
     /// Returns how many mbufs are in the pool now, including its caches.
-    pub(super) fn available(&self) -> u32 {
+    pub(crate) fn available(&self) -> u32 {
         // SAFETY: the pool is alive.
         unsafe { sys::rte_mempool_avail_count(self.raw.as_ptr()) }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 
-use super::error::DpdkError;
+use crate::port::dpdk::error::DpdkError;
 
 /// DPDK's limit for the length of a device's name, including the terminator.
 const NAME_LEN_MAX: usize = 64;

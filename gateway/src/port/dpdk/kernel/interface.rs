@@ -10,14 +10,14 @@ use crate::port::{LinkState, Promiscuous};
 
 /// An interface of the network namespace in which this value was made.
 #[derive(Debug)]
-pub(super) struct Interface {
+pub(crate) struct Interface {
     socket: OwnedFd,
     index: u32,
 }
 
 /// Why an interface's link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkDownReason {
+pub(crate) enum LinkDownReason {
     /// The interface is administratively down.
     Down,
     /// It is up, but has no carrier.
@@ -25,25 +25,25 @@ pub(super) enum LinkDownReason {
 }
 
 /// Returns whether the calling thread's namespace has an interface of this name.
-pub(super) fn exists(name: &str) -> bool {
+pub(crate) fn exists(name: &str) -> bool {
     socket(AddressFamily::INET, SocketType::DGRAM, None)
         .is_ok_and(|socket| netdevice::name_to_index(socket, name).is_ok())
 }
 
 impl Interface {
-    pub(super) fn of_index(index: u32) -> io::Result<Self> {
+    pub(crate) fn of_index(index: u32) -> io::Result<Self> {
         Ok(Self { socket: socket(AddressFamily::INET, SocketType::DGRAM, None)?, index })
     }
 
     /// Returns its present name, unless it has left the namespace.
-    pub(super) fn name(&self) -> Option<String> {
+    pub(crate) fn name(&self) -> Option<String> {
         netdevice::index_to_name(&self.socket, self.index).ok()
     }
 
     /// Makes the interface receive frames to multicast addresses, as neighbour discovery uses, and with
     /// [`Promiscuous::Yes`] frames to any station. This lasts as long as the returned socket is open. The interface's
     /// flags, which would outlive the process, stay unchanged.
-    pub(super) fn widen(&self, promiscuous: Promiscuous) -> io::Result<OwnedFd> {
+    pub(crate) fn widen(&self, promiscuous: Promiscuous) -> io::Result<OwnedFd> {
         // Without a protocol, the socket never receives a frame.
         let member = socket(AddressFamily::PACKET, SocketType::RAW, None)?;
         join(&member, self.index, libc::PACKET_MR_ALLMULTI)?;
@@ -54,7 +54,7 @@ impl Interface {
     }
 
     /// Returns whether frames can pass through it.
-    pub(super) fn link(&self) -> LinkState {
+    pub(crate) fn link(&self) -> LinkState {
         match self.obstacle() {
             Ok(None) => LinkState::Up,
             Ok(Some(_)) => LinkState::Down,
@@ -63,7 +63,7 @@ impl Interface {
     }
 
     /// Returns what keeps frames from passing, if anything.
-    pub(super) fn obstacle(&self) -> io::Result<Option<LinkDownReason>> {
+    pub(crate) fn obstacle(&self) -> io::Result<Option<LinkDownReason>> {
         let name = netdevice::index_to_name(&self.socket, self.index)?;
         // SAFETY: all-zero bytes are a valid request.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

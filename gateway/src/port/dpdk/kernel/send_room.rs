@@ -12,7 +12,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size_force;
 const SEND_BYTES: usize = 256 << 20;
 
 /// Enlarges the send buffer of each file that is a socket, so that it has room for the driver's whole ring.
-pub(super) fn widen(files: &[OwnedFd]) {
+pub(crate) fn widen(files: &[OwnedFd]) {
     for file in files {
         // Fails for taps, which are no sockets, and without privileges: then the default stays.
         let _ = set_socket_send_buffer_size_force(file, SEND_BYTES);

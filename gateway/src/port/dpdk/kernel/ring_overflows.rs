@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The frames of one device that found the ring full; see the module.
 #[derive(Debug, Default)]
-pub(super) struct RingOverflows(Cell<u64>);
+pub(crate) struct RingOverflows(Cell<u64>);
 
 impl RingOverflows {
     /// Returns how many there were so far. `files` are those from which the device receives, always the same ones; the
     /// kernel counts nothing for those that are no packet sockets. One system call per file.
-    pub(super) fn count(&self, files: &[OwnedFd]) -> u64 {
+    pub(crate) fn count(&self, files: &[OwnedFd]) -> u64 {
         let new: u64 = files.iter().map(since_last_read).sum();
         self.0.set(self.0.get().saturating_add(new));
         self.0.get()

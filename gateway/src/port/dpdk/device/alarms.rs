@@ -29,7 +29,7 @@ const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// The wake-up of one device. The descriptors are duplicates of the driver's, so that they stay valid.
 #[derive(Debug)]
-pub(super) enum Alarms {
+pub(crate) enum Alarms {
     /// No wake-up.
     None,
     /// Files that are readable while a frame waits.
@@ -40,21 +40,21 @@ pub(super) enum Alarms {
 
 impl Alarms {
     /// Returns the wake-up of a started device, which has opened `files` to receive frames.
-    pub(super) fn of(ethernet: &Ethernet, files: Vec<OwnedFd>) -> Self {
+    pub(crate) fn of(ethernet: &Ethernet, files: Vec<OwnedFd>) -> Self {
         if !files.is_empty() {
             return Self::Files(files);
         }
         interrupts(ethernet).map_or(Self::None, Self::Interrupts)
     }
 
-    pub(super) fn descriptors(&self) -> &[OwnedFd] {
+    pub(crate) fn descriptors(&self) -> &[OwnedFd] {
         match self {
             Self::None => &[],
             Self::Files(files) | Self::Interrupts(files) => files,
         }
     }
 
-    pub(super) fn arm(&self, ethernet: &Ethernet) -> Alarm {
+    pub(crate) fn arm(&self, ethernet: &Ethernet) -> Alarm {
         match self {
             Self::None => Alarm::None,
             Self::Files(files) => {
@@ -72,7 +72,7 @@ impl Alarms {
         }
     }
 
-    pub(super) fn disarm(&self, ethernet: &Ethernet) {
+    pub(crate) fn disarm(&self, ethernet: &Ethernet) {
         let Self::Interrupts(events) = self else { return };
         for queue in ethernet.queues() {
             ethernet.disable_interrupt(queue);
@@ -102,10 +102,10 @@ fn duplicate(descriptor: RawFd) -> Option<OwnedFd> {
 
 /// The files that the process had open at one time.
 #[derive(Debug)]
-pub(super) struct OpenFiles(BTreeSet<(RawFd, PathBuf)>);
+pub(crate) struct OpenFiles(BTreeSet<(RawFd, PathBuf)>);
 
 impl OpenFiles {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         let entry = |entry: std::io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             Some((entry.file_name().to_str()?.parse().ok()?, fs::read_link(entry.path()).ok()?))
@@ -114,7 +114,7 @@ impl OpenFiles {
     }
 
     /// Returns duplicates of files opened since then through which the kernel delivers frames.
-    pub(super) fn appeared_since(&self) -> Vec<OwnedFd> {
+    pub(crate) fn appeared_since(&self) -> Vec<OwnedFd> {
         let now = Self::now();
         let new = now.0.difference(&self.0);
         let feeding = new.filter_map(|(descriptor, file)| {

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use pinion_dpdk_sys as sys;
 use pinion_mma::buffer::{Buffer, Frame};
 
-use super::eal::Eal;
-use super::error::DpdkError;
 use super::mempool::Mempool;
 use super::sizes::{BUFFER_LEN, BURST};
 use crate::port::BufferPool;
+use crate::port::dpdk::eal::Eal;
+use crate::port::dpdk::error::DpdkError;
 
 /// A handle of a gateway's pool of mbufs.
 ///
@@ -36,7 +36,7 @@ pub struct DpdkPool {
 unsafe impl Send for DpdkPool {}
 
 /// Returns an array to fill with mbufs.
-pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
+pub(crate) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
     Box::new([null_mut(); BURST])
 }
 
@@ -46,7 +46,7 @@ pub(super) fn no_mbufs() -> Box<[*mut sys::rte_mbuf; BURST]> {
 /// # Safety
 /// `write` must write the first so many `pinion_frame`s, at most as many as it is told, and return how many. Each must
 /// be of a plain mbuf (one segment, not shared) that belongs to the caller alone.
-pub(super) unsafe fn append(
+pub(crate) unsafe fn append(
     frames: &mut Vec<Frame>,
     max: usize,
     write: impl FnOnce(*mut sys::pinion_frame, u16) -> u16,
@@ -84,7 +84,7 @@ impl DpdkPool {
     }
 
     /// Returns the mempool behind this handle.
-    pub(super) fn mempool(&self) -> &Arc<Mempool> {
+    pub(crate) fn mempool(&self) -> &Arc<Mempool> {
         &self.mempool
     }
 

@@ -11,23 +11,23 @@
 use std::ops::Range;
 
 /// How often per burst a device may take nothing before each further such offer drops a frame.
-pub(super) const FRUITLESS_OFFERS_MAX: usize = 16;
+pub(crate) const FRUITLESS_OFFERS_MAX: usize = 16;
 
 /// What happened to a burst's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// The device took them.
-    pub(super) sent: u64,
+    pub(crate) sent: u64,
     /// They were dropped because the device had no room.
-    pub(super) full: u64,
+    pub(crate) full: u64,
     /// They were dropped, but the device took frames behind them, and in the same burst had refused a frame in
     /// [`FRUITLESS_OFFERS_MAX`] offers.
-    pub(super) refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// Offers `count` frames. `take` offers the frames of a range and returns how many of the first ones the device took.
 /// `lose` drops a frame that it did not take.
-pub(super) fn offer(count: usize, mut take: impl FnMut(Range<usize>) -> usize, mut lose: impl FnMut(usize)) -> Outcome {
+pub(crate) fn offer(count: usize, mut take: impl FnMut(Range<usize>) -> usize, mut lose: impl FnMut(usize)) -> Outcome {
     let (mut outcome, mut at, mut patience) = (Outcome::default(), 0, FRUITLESS_OFFERS_MAX);
     // Offers in vain since the device last took something; frames dropped since then, and whether the first of these
     // had all offers.
