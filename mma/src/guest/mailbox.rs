@@ -16,7 +16,6 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM};
 use quanta::Instant;
@@ -149,6 +148,19 @@ pub enum Violation {
     UnknownOutput(u16),
 }
 
+/// Bits of what a worker leaves for an FWP's next turn.
+const LEFT_DESCRIPTORS: u8 = 1;
+const LEFT_SLOTS: u8 = 2;
+
+/// Pages that a worker has provided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Providing {
+    /// How long that took, in nanoseconds. It is no time of the guest's own.
+    pub took_ns: u64,
+    /// Slots have come into use by it, of which the MMA is to be notified.
+    pub is_news: bool,
+}
+
 /// The worker's side of one FWP.
 pub struct Mailbox {
     rings: GuestRings,
@@ -161,12 +173,10 @@ pub struct Mailbox {
     /// Slots before this one have their pages, and so have the guest's own in this set.
     provided: u16,
     own_provided: SlotSet,
-    /// More slots were provided, and the MMA is not notified yet.
-    has_news: bool,
-    /// How long providing took since that was asked for.
-    providing: Duration,
-    /// Descriptors were left in the guest's ring for its next turn.
-    has_left_some: bool,
+    /// What was provided since that was asked for.
+    providing: Option<Providing>,
+    /// What was left for its next turn: descriptors in the guest's ring, and slots that were wanted.
+    left: u8,
     /// Number of outputs that its chain gives the FWP.
     outputs: u16,
     rx_tail: u32,
@@ -200,9 +210,8 @@ impl Mailbox {
             lent: (header.slot_count - header.own_slots) as u16,
             provided: layout.provided(),
             own_provided: SlotSet::none(if header.own_slots > 0 { header.slot_count } else { 0 }),
-            has_news: false,
-            providing: Duration::ZERO,
-            has_left_some: false,
+            providing: None,
+            left: 0,
             outputs,
             rx_tail: 0,
             tx_head: 0,
@@ -223,19 +232,19 @@ impl Mailbox {
     pub fn collect(&mut self) -> Result<u32, Violation> {
         let tail = self.rings.tx_tail();
         let count = tail.wrapping_sub(self.tx_head);
-        self.has_left_some = false;
+        self.left &= !LEFT_DESCRIPTORS;
         if count == 0 {
             return Ok(0);
         }
         if count > self.rings.entries() {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
-        let (mut judged, mut bytes, mut own_bytes) = (Ok(count), 0, OWN_BYTES_MAX);
-        for taken in 0..count {
+        let (mut judged, mut collected, mut bytes, mut own_bytes) = (Ok(()), 0, 0, OWN_BYTES_MAX);
+        while collected < count {
             let descriptor = self.rings.tx_entry(self.tx_head);
             if self.is_first_of_own(&descriptor) {
                 if own_bytes < self.slot_size {
-                    (judged, self.has_left_some) = (Ok(taken), true);
+                    self.left |= LEFT_DESCRIPTORS;
                     break;
                 }
                 own_bytes -= self.slot_size;
@@ -253,10 +262,11 @@ impl Mailbox {
                 }
             }
             self.tx_head = self.tx_head.wrapping_add(1);
+            collected += 1;
         }
         self.rings.set_tx_head(self.tx_head);
-        self.copying.note(u64::from(*judged.as_ref().unwrap_or(&count)), bytes);
-        judged
+        self.copying.note(u64::from(collected), bytes);
+        judged.map(|()| collected)
     }
 
     fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
@@ -296,13 +306,19 @@ impl Mailbox {
     fn touch(&mut self, slots: Range<u16>) {
         let began = Instant::now();
         self.rings.touch_slots(slots);
-        self.providing += began.elapsed();
+        self.providing.get_or_insert_default().took_ns += began.elapsed().as_nanos() as u64;
     }
 
     /// Returns whether descriptors were left in the guest's ring when it was collected last.
     #[inline]
     pub fn has_left_some(&self) -> bool {
-        self.has_left_some
+        self.left & LEFT_DESCRIPTORS != 0
+    }
+
+    /// Returns whether its worker has not come to the end of something in its last turn: of providing slots, or of collecting.
+    #[inline]
+    pub fn is_owed(&self) -> bool {
+        self.left != 0
     }
 
     /// Returns whether the MMA wants more slots.
@@ -312,7 +328,7 @@ impl Mailbox {
     }
 
     /// Provides slots if the MMA wants some. To be called in a turn of the FWP, and when it is preempted; then see
-    /// [`Mailbox::take_news`].
+    /// [`Mailbox::take_providing`].
     #[inline]
     pub fn provide(&mut self) {
         if self.needs_slots() {
@@ -327,19 +343,18 @@ impl Mailbox {
         self.provided = step.end;
         self.touch(step);
         self.counters.guest.slots.provide(self.provided);
-        self.has_news = true;
+        self.left &= !LEFT_SLOTS;
+        if self.provided < wanted {
+            self.left |= LEFT_SLOTS;
+        }
+        self.providing.get_or_insert_default().is_news = true;
     }
 
-    /// Returns how long the worker took to provide pages since the last call. That is no time of the guest's own.
+    /// Returns what the worker has provided since the last call.
     #[inline]
-    pub fn take_providing_time(&mut self) -> Duration {
-        std::mem::take(&mut self.providing)
-    }
-
-    /// Returns whether slots were provided since the last call: then the MMA is to be notified.
-    #[inline]
-    pub fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
+    pub fn take_providing(&mut self) -> Option<Providing> {
+        // Seldom is there something to take.
+        if self.providing.is_some() { self.providing.take() } else { None }
     }
 
     /// Writes what the MMA has delivered into the guest's receive ring. Returns the number of entries, returned slots
@@ -369,7 +384,7 @@ impl Mailbox {
     /// Returns whether there is something to do without the guest's having waited: to publish, to provide, or to collect.
     #[inline]
     pub fn has_input(&mut self) -> bool {
-        self.deliver.ready(1) > 0 || self.needs_slots() || self.has_left_some
+        self.deliver.ready(1) > 0 || self.is_owed()
     }
 
     /// Prefetches what has been delivered, except the packets. Do not call it while the MMA may be delivering: that

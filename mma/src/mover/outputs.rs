@@ -214,8 +214,10 @@ impl Mma {
         let is_short = from.is_short && !from.leaving;
         let (frames, cost) = if is_short { self.use_provided(&mut from, cost_max) } else { (0, 0) };
         let mut visited = self.move_output(&mut from, cost_max - cost);
-        (visited.frames, visited.cost) = (visited.frames + frames, visited.cost + cost);
-        visited.has_more |= is_short && from.is_short && from.has_provided();
+        if is_short {
+            (visited.frames, visited.cost) = (visited.frames + frames, visited.cost + cost);
+            visited.has_more |= from.is_short && from.has_provided();
+        }
         let now = self.stopwatch.ticks();
         from.copying.add(now.saturating_sub(self.moved_at), visited.cost as u64);
         self.moved_at = now;

@@ -353,7 +353,7 @@ impl Fwp {
     /// Provides slots if the MMA wants some, as its worker does in each turn and when the guest is preempted.
     pub(crate) fn provide(&mut self) {
         self.mailbox.provide();
-        if self.mailbox.take_news() {
+        if self.mailbox.take_providing().is_some_and(|providing| providing.is_news) {
             self.outputs.lock().unwrap().raise(self.id);
         }
     }

@@ -31,7 +31,7 @@ use std::task::{Context, Poll, Waker};
 use pinion_gateway::fwp_times::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::accounts::counters::FwpCounters;
-use pinion_mma::guest::mailbox::{Mailbox, Violation};
+use pinion_mma::guest::mailbox::{Mailbox, Providing, Violation};
 use pinion_mma::id::FwpId;
 use pinion_mma::tuning::prefetch;
 use wasmtime::{Engine, Memory, Store};
@@ -242,7 +242,6 @@ impl Fwp {
             return (Turn::Ended(EndReason::Returned), started_ns);
         };
         if !self.busy {
-            self.mailbox.provide();
             if self.mailbox.has_left_some() {
                 return self.turn_of_its_worker(clock, started_ns);
             }
@@ -261,6 +260,7 @@ impl Fwp {
         let turn = match polled {
             Poll::Pending if self.shared.waits() => {
                 self.busy = false;
+                self.mailbox.provide();
                 match self.collect() {
                     Ok(sent) => Turn::Waiting { sent },
                     Err(violation) => Turn::Ended(violation.into()),
@@ -300,6 +300,7 @@ impl Fwp {
     /// guest sent before anything that it does next.
     #[cold]
     fn turn_of_its_worker(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
+        self.mailbox.provide();
         let collected = if self.mailbox.has_left_some() { self.collect() } else { Ok(0) };
         let turn = match collected {
             Ok(sent) => Turn::Waiting { sent },
@@ -310,16 +311,10 @@ impl Fwp {
         (turn, ended_ns)
     }
 
-    /// Returns how long its worker took in its turns to provide pages since the last call, in nanoseconds. That is not the guest's doing.
+    /// Returns what its worker has provided in its turns since the last call.
     #[inline]
-    pub(crate) fn take_providing_ns(&mut self) -> u64 {
-        self.mailbox.take_providing_time().as_nanos() as u64
-    }
-
-    /// Returns whether its worker has provided slots since the last call: then its MMA is to be notified, also if it has sent nothing.
-    #[inline]
-    pub fn take_news(&mut self) -> bool {
-        self.mailbox.take_news()
+    pub fn take_providing(&mut self) -> Option<Providing> {
+        self.mailbox.take_providing()
     }
 
     /// Stops it for good, whatever it is doing.

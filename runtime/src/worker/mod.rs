@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
+use pinion_mma::guest::mailbox::Providing;
 use pinion_mma::id::{FwpId, TENANTS_MAX};
 use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
@@ -395,9 +396,10 @@ impl Worker {
         if copying_ns > 0 {
             charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
-        let providing_ns = fwp.take_providing_ns().min(cpu_ns);
-        if providing_ns > 0 {
-            self.scheduler.charge_besides(id, fwp.terms().share, providing_ns, ended_ns);
+        let (mut own_ns, mut has_news) = (cpu_ns, false);
+        if let Some(Providing { took_ns, is_news }) = fwp.take_providing() {
+            (own_ns, has_news) = (cpu_ns.saturating_sub(took_ns), is_news);
+            self.scheduler.charge_besides(id, fwp.terms().share, cpu_ns - own_ns, ended_ns);
         }
         if let Some(elsewhere) = &mut self.elsewhere {
             count_use(elsewhere, &mut self.scheduler, &fwp.terms().share, cpu_ns + copying_ns);
@@ -415,7 +417,6 @@ impl Worker {
                     Some(deadline_ns) => self.timers.set(id, deadline_ns),
                     None => self.timers.cancel(id),
                 }
-                let has_news = fwp.take_news();
                 self.passed_on |= sent > 0 && fwp.next_stage().is_some();
                 if sent > 0 || has_news {
                     self.note_sent(id);
@@ -423,7 +424,7 @@ impl Worker {
                 (if has_input { After::HasInput } else { After::Waits }, TurnOutcome::Less)
             }
             Turn::Preempted => {
-                if fwp.take_news() {
+                if has_news {
                     self.note_sent(id);
                 }
                 self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
@@ -437,7 +438,7 @@ impl Worker {
                 (After::Over, TurnOutcome::Less)
             }
         };
-        if let Some(overrun) = self.scheduler.charge(id, cpu_ns - providing_ns, ended_ns, after) {
+        if let Some(overrun) = self.scheduler.charge(id, own_ns, ended_ns, after) {
             if let Some(fwp) = &mut self.fwps[id.index as usize] {
                 fwp.stop(overrun.into());
             }

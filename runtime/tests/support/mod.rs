@@ -203,7 +203,7 @@ impl Bench {
         let started_ns = self.clock.begin();
         let (turn, _) = fwp.resume(&self.clock, started_ns);
         self.clock.end();
-        let has_news = fwp.take_news();
+        let has_news = fwp.take_providing().is_some_and(|providing| providing.is_news);
         if has_news || matches!(turn, Turn::Waiting { sent: 1.. } | Turn::Ended(_)) {
             self.outputs.borrow_mut().raise(ID);
         }
