@@ -239,6 +239,12 @@ impl RxBatch<'_> {
         }
     }
 
+    /// Returns whether a frame of `len` bytes is longer than a slot takes.
+    #[inline(always)]
+    pub(crate) fn is_too_long(&self, len: u32) -> bool {
+        len > self.pool.frame_bytes_max()
+    }
+
     /// Finds a slot for a frame of `len` bytes, copies it in with `copy`, and hands it to the worker. The caller
     /// notifies the worker and counts the result.
     #[inline(always)]
@@ -249,7 +255,7 @@ impl RxBatch<'_> {
         facts: u8,
         copy: impl FnOnce(&PoolRegion, SlotIndex, u16),
     ) -> Accepted {
-        if len > self.pool.frame_bytes_max() {
+        if self.is_too_long(len) {
             return Accepted::TooLong;
         }
         let Some(slot) = self.free.pop() else { return Accepted::NoSlot };

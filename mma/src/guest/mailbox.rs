@@ -350,6 +350,11 @@ impl Mailbox {
         self.providing.get_or_insert_default().is_news = true;
     }
 
+    /// Lets so much time count as time for providing, all that was counted since [`Mailbox::take_providing`] included.
+    pub fn count_as_providing(&mut self, took_ns: u64) {
+        self.providing.get_or_insert_default().took_ns = took_ns;
+    }
+
     /// Returns what the worker has provided since the last call.
     #[inline]
     pub fn take_providing(&mut self) -> Option<Providing> {

@@ -41,7 +41,13 @@ impl Mma {
             // stores,
             // and stores into slots are slow. If frames already wait for this FWP, this one queues behind them.
             let Some(next) = frames.peek(0) else { break };
-            let accepted = if list.is_empty() { accept(&mut intake, &next.frame) } else { Accepted::NoSlot };
+            let accepted = if list.is_empty() {
+                accept(&mut intake, &next.frame)
+            } else if intake.is_too_long(next.frame.len()) {
+                Accepted::TooLong
+            } else {
+                Accepted::NoSlot
+            };
             let Some(Inbound { frame, .. }) = frames.take() else { break };
             match accepted {
                 Accepted::Yes => moved.add(frame.len()),

@@ -5,10 +5,10 @@ use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
 use crate::accounts::copying::FRAME_COST;
 use crate::guest::mailbox::{Transmission, TxTarget};
-use crate::id::{FwpId, PortIndex};
+use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::gateway_link::TxBlocked;
 use crate::notify::NAMES_MAX;
-use crate::wiring::slots::IngressInfo;
+use crate::wiring::slots::{FreeSlots, IngressInfo};
 use crate::wiring::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
@@ -59,10 +59,10 @@ fn frame_cost(len: u32) -> i64 {
 }
 
 /// Returns what the next frame costs that waits before the FWP, if there is one: it is copied into the slot of the frame
-/// that is moved.
+/// that is moved, unless that is one of the guest's own.
 #[inline(always)]
-fn next_held_cost(waiting: &WaitingFrames, held: &mut WaitingList) -> i64 {
-    waiting.next_len(held).map_or(0, frame_cost)
+fn next_held_cost(waiting: &WaitingFrames, held: &mut WaitingList, free: &FreeSlots, slot: SlotIndex) -> i64 {
+    if held.is_empty() || free.is_own(slot) { 0 } else { waiting.next_len(held).map_or(0, frame_cost) }
 }
 
 impl Mma {
@@ -278,7 +278,7 @@ impl Mma {
         {
             from.inlet.free.push(next.slot);
             sent.take();
-            cost += frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(0) + next_held_cost(&self.waiting, &mut from.held, &from.inlet.free, next.slot);
             taken += 1;
         }
         Row { taken, cost, halt: None }
@@ -291,9 +291,12 @@ impl Mma {
         let mut row = from.transmit.taking(bounds.frames);
         prefetch_payloads(&row, pool);
         let Some(next) = self.table.get_mut(id) else {
-            row.take().into_iter().for_each(|sent| free.push(sent.slot));
+            let mut cost = frame_cost(0);
+            if let Some(sent) = row.take() {
+                free.push(sent.slot);
+                cost += next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
+            }
             from.counters.moved.dropped_instance_ended.add(1);
-            let cost = frame_cost(0) + next_held_cost(&self.waiting, &mut from.held);
             return Row { taken: 1, cost, halt: None };
         };
         let may_halt = (next.holds || next.inlet.free.can_grow()) && next.upstream.len() < next.upstream.capacity();
@@ -327,7 +330,7 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
             taken += 1;
         }
         if moved.frames > 0 {
@@ -374,7 +377,7 @@ impl Mma {
             }
             row.take();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held);
+            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
             taken += 1;
         }
         drop(exit);

@@ -416,7 +416,12 @@ impl Model {
             return self.keep_buffer();
         };
         let stage = &mut self.stages[place];
-        match if stage.waiting.is_empty() { stage.accept(&packet) } else { Accepted::NoSlot } {
+        let accepted = match packet.bytes.len() {
+            len if len > FRAME_BYTES_MAX => Accepted::TooLong,
+            _ if stage.waiting.is_empty() => stage.accept(&packet),
+            _ => Accepted::NoSlot,
+        };
+        match accepted {
             Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
             Accepted::TooLong => stage.counts.too_long += 1,
             Accepted::NoSlot => {

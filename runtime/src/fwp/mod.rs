@@ -297,7 +297,7 @@ impl Fwp {
     }
 
     /// Ends the turn of a guest that continues to wait: its worker may have provided slots, and collects what it left last time, which the
-    /// guest sent before anything that it does next.
+    /// guest sent before anything that it does next. None of that is time of the guest's.
     #[cold]
     fn turn_of_its_worker(&mut self, clock: &RunSlot, started_ns: u64) -> (Turn, u64) {
         self.mailbox.provide();
@@ -307,7 +307,9 @@ impl Fwp {
             Err(violation) => Turn::Ended(violation.into()),
         };
         let ended_ns = clock.next();
-        self.mailbox.counters().guest.cpu_ns.add(ended_ns.saturating_sub(started_ns));
+        let took_ns = ended_ns.saturating_sub(started_ns);
+        self.mailbox.counters().guest.cpu_ns.add(took_ns);
+        self.mailbox.count_as_providing(took_ns);
         (turn, ended_ns)
     }
 

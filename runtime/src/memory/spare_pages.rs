@@ -16,8 +16,9 @@ use crate::templates::engine::{KEEP_MEMORY_BYTES, Reset};
 
 /// This much may be left, however little FWPs have. In bytes.
 const LEFT_BYTES_MIN: usize = 16 << 20;
-/// Places of which the pages are returned when another one is left: a call to the kernel each.
-const RETURNED_AT_ONCE: usize = 2;
+/// Places of which the pages are returned at once, at most: a call to the kernel each. More than one may have to make room for one that has
+/// more pages.
+const RETURNED_AT_ONCE: usize = 64;
 
 /// See the module. The thread that prepares and dismantles FWPs reports both here; clones are the same record.
 #[derive(Debug, Clone)]
@@ -341,6 +342,27 @@ mod tests {
             spare.left(LeftPlace { place, present_bytes: LEFT_BYTES_MIN / COUNT });
         }
         assert_eq!(spare.places().left.len(), COUNT);
+    }
+
+    #[test]
+    fn places_with_few_pages_make_room_for_those_with_many() {
+        let spare = SparePages::new(Reset::Overwrite);
+        let len = 2_000 * KEEP_MEMORY_BYTES;
+        // SAFETY: a new mapping, in which nothing is used.
+        let memory =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE).unwrap() };
+        let leave = |number: usize, present_bytes: usize| {
+            let address = memory.addr() + number * KEEP_MEMORY_BYTES;
+            spare.left(LeftPlace {
+                place: MemoryPlace { address, bytes: KEEP_MEMORY_BYTES, template: 1 },
+                present_bytes,
+            });
+            assert!(spare.places().left_bytes <= LEFT_BYTES_MIN, "after place {number}");
+        };
+        (0..1_000).for_each(|number| leave(number, 4 * PAGE));
+        (1_000..1_250).for_each(|number| leave(number, KEEP_MEMORY_BYTES));
+        // SAFETY: the mapping is not used any more.
+        unsafe { munmap(memory, len).unwrap() };
     }
 
     #[test]

@@ -364,8 +364,14 @@ impl Scheduler {
         overrun
     }
 
-    /// Accounts time that was spent for an FWP of this share and not by its guest: another core has copied what it sent, or its worker has
-    /// provided pages. It counts against the tenant's share of its class,
+    /// Accounts time of this core that a worker spent in an FWP's turn and its guest did not: for memory of the FWP's.
+    #[cold]
+    pub fn charge_providing(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) {
+        self.charge_classes(share.class as usize, spent_ns);
+        self.charge_besides(id, share, spent_ns, now_ns);
+    }
+
+    /// Accounts time that was spent for an FWP of this share and not by its guest, such as another core's, which has copied what it sent. It counts against the tenant's share of its class,
     /// and against the budgets of the tenant and, while the FWP is known, its own. It can be at any time.
     #[cold]
     pub fn charge_besides(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) {

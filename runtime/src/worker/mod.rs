@@ -396,10 +396,13 @@ impl Worker {
         if copying_ns > 0 {
             charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
-        let (mut own_ns, mut has_news) = (cpu_ns, false);
+        let (mut own_ns, mut has_news, mut waiting) = (cpu_ns, false, TurnOutcome::Less);
         if let Some(Providing { took_ns, is_news }) = fwp.take_providing() {
             (own_ns, has_news) = (cpu_ns.saturating_sub(took_ns), is_news);
-            self.scheduler.charge_besides(id, fwp.terms().share, cpu_ns - own_ns, ended_ns);
+            self.scheduler.charge_providing(id, fwp.terms().share, cpu_ns - own_ns, ended_ns);
+            if cpu_ns >= self.clock.quantum_ns() {
+                waiting = TurnOutcome::WholeQuantum;
+            }
         }
         if let Some(elsewhere) = &mut self.elsewhere {
             count_use(elsewhere, &mut self.scheduler, &fwp.terms().share, cpu_ns + copying_ns);
@@ -421,13 +424,13 @@ impl Worker {
                 if sent > 0 || has_news {
                     self.note_sent(id);
                 }
-                (if has_input { After::HasInput } else { After::Waits }, TurnOutcome::Less)
+                (if has_input { After::HasInput } else { After::Waits }, waiting)
             }
             Turn::Preempted => {
                 if has_news {
                     self.note_sent(id);
                 }
-                self.meters.preempted_after(cpu_ns, self.clock.quantum_ns());
+                self.meters.preempted_after(own_ns, self.clock.quantum_ns());
                 (After::Preempted, TurnOutcome::WholeQuantum)
             }
             Turn::Ended(_) => {
