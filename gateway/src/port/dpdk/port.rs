@@ -29,6 +29,10 @@ use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, P
 /// The queue that all frames leave by, so that none overtakes another. Only one thread transmits.
 const TRANSMIT_QUEUE: u16 = 0;
 
+/// How devices are named that are packet sockets of the kernel's.
+const PACKET_SOCKETS: &str = "net_af_packet";
+/// Bursts of stray frames that are dropped, at most: more than such a device's rings hold.
+const STRAY_BURSTS_MAX: usize = 1024;
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const _: () = {
@@ -102,7 +106,7 @@ impl DpdkPort {
         let member = sits_on.map(|interface| interface.widen(config.promiscuous)).transpose();
         let watch_error = |error| DpdkError::Watch { device: config.device.clone(), error };
         let lengths = Lengths::of(config.mtu, ethernet.device());
-        let port = Self {
+        let mut port = Self {
             name: config.name.clone(),
             alarms,
             overflows: RingOverflows::default(),
@@ -116,8 +120,24 @@ impl DpdkPort {
             counters: Arc::default(),
             pool,
         };
+        if port.device().starts_with(PACKET_SOCKETS) {
+            port.discard_strays();
+        }
         port.await_link(config.link_timeout)?;
         Ok(port)
+    }
+
+    /// Drops what came before the device's sockets were bound to its interface: until then they get the frames of all interfaces.
+    fn discard_strays(&mut self) {
+        let (mut frames, mut buffers) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
+        for _ in 0..STRAY_BURSTS_MAX {
+            if self.receive(&mut frames, BURST) == 0 {
+                break;
+            }
+            buffers.extend(frames.drain(..).map(Frame::into_buffer));
+            self.pool.give(&mut buffers);
+        }
+        self.counters = Arc::default();
     }
 
     fn await_link(&self, timeout: Duration) -> Result<(), DpdkError> {
