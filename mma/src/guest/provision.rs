@@ -12,9 +12,9 @@
 //!   circulation          <-- provided, notification --
 //! ```
 //!
-//! Both numbers ([`crate::accounts::slot_numbers`]) are of slots from the pool's first one on, and only grow. So neither side answers the other: each compares
-//! them whenever it is notified. A guest that computes for long has no new turn meanwhile; its worker compares them when it
-//! is preempted, too.
+//! Both numbers ([`crate::accounts::slot_numbers`]) are of slots from the pool's first one on, and only grow. So neither
+//! side answers the other: each compares them whenever it is notified. A guest that computes for long has no new turn
+//! meanwhile; its worker compares them when it is preempted, too.
 //!
 //! A guest's own slots have pages when it has written to them. Its worker touches those that are sent for the first time.
 
