@@ -8,9 +8,9 @@
 //!   +---------------------------------------+     +---------------------------------------+
 //! ```
 //!
-//! A [`network::bed::Bed`] is all of that, an [`network::inline::Inline`] is a node between two hosts, a [`network::border::Border`] one between two networks. Their
-//! parts can also be used alone. A namespace, process or file that a value makes goes when the value is dropped, also on a panic. The next
-//! run removes what a killed run left behind.
+//! A [`network::bed::Bed`] is all of that, an [`network::inline::Inline`] is a node between two hosts, a [`network::border::Border`] one
+//! between two networks. Their parts can also be used alone. A namespace, process or file that a value makes goes when the value is dropped,
+//! also on a panic. The next run removes what a killed run left behind.
 //!
 //! For `integration/` and `hostile/`, and nothing else. All functions here panic with a sentence rather than return an error, and packets are sent only
 //! into namespaces made here.

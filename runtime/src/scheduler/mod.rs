@@ -371,8 +371,9 @@ impl Scheduler {
         self.charge_besides(id, share, spent_ns, now_ns);
     }
 
-    /// Accounts time that was spent for an FWP of this share and not by its guest, such as another core's, which has copied what it sent. It counts against the tenant's share of its class,
-    /// and against the budgets of the tenant and, while the FWP is known, its own. It can be at any time.
+    /// Accounts time that was spent for an FWP of this share and not by its guest, such as another core's, which has copied what it sent. It
+    /// counts against the tenant's share of its class, and against the budgets of the tenant and, while the FWP is known, its own. It can be at
+    /// any time.
     #[cold]
     pub fn charge_besides(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) {
         let sharer = share.sharer();
