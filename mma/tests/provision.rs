@@ -258,7 +258,7 @@ fn attach_busy_neighbour(house: &mut House, frames: u16) -> usize {
 }
 
 /// Makes a house in which FWP 0 waits for slots and for buffers, while a neighbour's output waits for its turns. FWP 0
-/// has received 100 frames and sent them, and is to get 50 more. Returns the neighbour's place.
+/// has received 100 frames and sent them, and is to get 50 more. Returns the neighbour's index.
 fn waiting_for_slots_and_buffers() -> (House, usize) {
     let mut house = House::new(&Plan { buffers: 256, ..plan() });
     let hold = Backpressure::Hold { frames_max: 8 };

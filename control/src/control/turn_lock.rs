@@ -58,18 +58,18 @@ impl Queue {
 
 impl TurnLock {
     /// Takes the lock in the turn of this tenant, or of the node.
-    pub(super) fn lock(&self, tenant: Option<&TenantName>) -> Changing<'_> {
+    pub(super) fn lock(&self, tenant: Option<&TenantName>) -> Turn<'_> {
         let mut queue = self.queue();
         if queue.holder.is_none() {
             queue.holder = Some((tenant.cloned(), VecDeque::new()));
-            return Changing(self);
+            return Turn(self);
         }
         let ticket = queue.enter(tenant.cloned());
         while queue.granted != Some(ticket) {
             queue = self.passed_on.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
         queue.granted = None;
-        Changing(self)
+        Turn(self)
     }
 
     /// Returns whether a tenant's change waits for the lock. What the node waits for may take its time. Asked by the holder.
@@ -90,9 +90,9 @@ impl TurnLock {
 }
 
 /// The lock is held as long as this exists.
-pub(super) struct Changing<'a>(&'a TurnLock);
+pub(super) struct Turn<'a>(&'a TurnLock);
 
-impl Drop for Changing<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
