@@ -11,7 +11,7 @@ use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.
-const HOUSE: [(&str, &[&str]); 33] = [
+const HOUSE: [(&str, &[&str]); 34] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
@@ -21,9 +21,13 @@ const HOUSE: [(&str, &[&str]); 33] = [
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
     ("pinion-control", &["pinion-text"]),
     ("pinion-guest", &["pinion-abi", "pinion-text"]),
+    ("pinion-confinement", &[]),
     ("pinion-builder-client", &["pinion-abi", "pinion-text"]),
     ("pinion-cli", &["pinion-text", "pinion-control", "pinion-builder-client"]),
-    ("pinion-builder", &["pinion-abi", "pinion-mma", "pinion-text", "pinion-guest", "pinion-builder-client"]),
+    (
+        "pinion-builder",
+        &["pinion-abi", "pinion-mma", "pinion-text", "pinion-guest", "pinion-confinement", "pinion-builder-client"],
+    ),
     (
         "pinion-runtime",
         &[
@@ -33,6 +37,7 @@ const HOUSE: [(&str, &[&str]); 33] = [
             "pinion-gateway",
             "pinion-control",
             "pinion-guest",
+            "pinion-confinement",
             "pinion-builder-client",
             "pinion-builder",
         ],

@@ -1,0 +1,361 @@
+//! Runs a program in namespaces of its own, as another user: it sees no process, no network and no mount of others, and ends with the
+//! process that started it.
+//!
+//! Only for processes with a single thread, such as the node's supervisor: what is done between fork and exec allocates.
+#![allow(unsafe_code)] // Forks.
+
+use std::ffi::{CString, c_char, c_int};
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// How far a program is isolated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Isolation {
+    /// Namespaces of its own, and another user.
+    OtherUser {
+        /// Number of the user and of the group.
+        user: u32,
+    },
+    /// Namespaces of its own, one of users included: without privileges it can be no other user than the one who starts it.
+    OwnUser,
+    /// A process of its own only.
+    Process,
+}
+
+impl Isolation {
+    /// Returns the strongest isolation that this process may give, with `user` as the other user, and why it is not the first.
+    #[must_use]
+    pub fn strongest(user: u32) -> (Self, Option<String>) {
+        let other = Self::OtherUser { user };
+        let Err(no_other_user) = other.tried() else { return (other, None) };
+        let no_other_user = format!("it cannot be another user in namespaces of its own ({no_other_user})");
+        match Self::OwnUser.tried() {
+            Ok(()) => (Self::OwnUser, Some(no_other_user)),
+            Err(error) => (Self::Process, Some(format!("{no_other_user}, nor have namespaces of its own ({error})"))),
+        }
+    }
+
+    /// Tries it with a process that ends at once.
+    fn tried(self) -> io::Result<()> {
+        let (report, reports) = io::pipe()?;
+        let owner = Owner::of_this_process();
+        match fork(self.namespaces())? {
+            Forked::Child => end(&self.enter(owner), reports),
+            Forked::Parent(process) => {
+                drop(reports);
+                let entered = read_report(report);
+                process.wait()?;
+                entered
+            }
+        }
+    }
+
+    fn namespaces(self) -> c_int {
+        let own = libc::CLONE_NEWPID
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWNET
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWCGROUP;
+        match self {
+            Self::OtherUser { .. } => own,
+            Self::OwnUser => own | libc::CLONE_NEWUSER,
+            Self::Process => 0,
+        }
+    }
+
+    /// Becomes that user. Called in the new process.
+    fn enter(self, owner: Owner) -> io::Result<()> {
+        // Ends first when memory is short. Not worth failing for.
+        let _ = fs::write("/proc/self/oom_score_adj", "1000");
+        if self == Self::OwnUser {
+            let Owner { user, group } = owner;
+            fs::write("/proc/self/setgroups", "deny")?;
+            fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+            fs::write("/proc/self/gid_map", format!("{group} {group} 1"))?;
+        }
+        // SAFETY: these take numbers, or a list of length zero.
+        unsafe {
+            done(libc::setsid().min(0))?;
+            if let Self::OtherUser { user } = self {
+                done(libc::setgroups(0, std::ptr::null()))?;
+                done(libc::setresgid(user, user, user))?;
+                done(libc::setresuid(user, user, user))?;
+            }
+            // After the change of the user, which resets it.
+            done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
+            done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
+            done(libc::chdir(c"/".as_ptr()))
+        }
+    }
+}
+
+/// User and group of a process.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    fn of_this_process() -> Self {
+        Self { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
+    }
+}
+
+/// A program to start.
+#[derive(Debug)]
+pub struct Program<'a> {
+    /// The file. It need not be reachable for the other user.
+    pub file: BorrowedFd<'a>,
+    /// Its arguments, the name included.
+    pub arguments: Vec<CString>,
+    /// Its environment, as `NAME=value`.
+    pub environment: Vec<CString>,
+    /// Standard input, output and error. It has no other open file.
+    pub stdio: [BorrowedFd<'a>; 3],
+}
+
+impl Program<'_> {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// The kernel's, of any step up to the program's own start.
+    pub fn start(&self, isolation: Isolation) -> io::Result<Process> {
+        let (report, reports) = io::pipe()?;
+        let owner = Owner::of_this_process();
+        match fork(isolation.namespaces())? {
+            Forked::Child => {
+                // On success the pipe is closed by the kernel, as nothing is left of this program.
+                let started = isolation.enter(owner).and_then(|()| self.become_it(reports.as_fd()));
+                end(&started, reports)
+            }
+            Forked::Parent(process) => {
+                drop(reports);
+                match read_report(report) {
+                    Ok(()) => Ok(process),
+                    Err(error) => process.wait().and(Err(error)),
+                }
+            }
+        }
+    }
+
+    /// Executes it. Returns only if that fails.
+    fn become_it(&self, reports: BorrowedFd<'_>) -> io::Result<()> {
+        const KEPT_FROM: c_int = 10;
+        let pointers = |texts: &[CString]| -> Vec<*const c_char> {
+            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
+        // SAFETY: copies of descriptors that live until here; pointers to lists that end with null, which live until the call returns.
+        unsafe {
+            // Out of the way of the numbers that standard input, output and error get.
+            let moved = |file: BorrowedFd<'_>| {
+                let copy = libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, KEPT_FROM);
+                done(copy.min(0)).map(|()| copy)
+            };
+            let [input, output, error] = self.stdio.map(moved);
+            for (number, copy) in [(0, input?), (1, output?), (2, error?)] {
+                done(libc::dup2(copy, number).min(0))?;
+            }
+            let (file, reports) = (moved(self.file)?, moved(reports)?);
+            // All others close when the program starts, whatever they were opened with.
+            done(libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) as c_int)?;
+            let _ = reports;
+            libc::syscall(
+                libc::SYS_execveat,
+                file,
+                c"".as_ptr(),
+                arguments.as_ptr(),
+                environment.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            );
+        }
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// A process that was started. It goes on if this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    handle: OwnedFd,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl Process {
+    /// Ends it at once, and with it all processes of its namespace.
+    pub fn kill(&self) {
+        self.signal(rustix::process::Signal::KILL);
+    }
+
+    /// Sends it a signal. Does nothing if it has ended.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let _ = rustix::process::pidfd_send_signal(&self.handle, signal);
+    }
+
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&self) -> io::Result<Ended> {
+        self.ended(rustix::process::WaitIdOptions::EXITED).map(|ended| ended.expect("waited for"))
+    }
+
+    /// Returns how it ended; none while it runs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn try_wait(&self) -> io::Result<Option<Ended>> {
+        use rustix::process::WaitIdOptions;
+        self.ended(WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
+    }
+
+    fn ended(&self, options: rustix::process::WaitIdOptions) -> io::Result<Option<Ended>> {
+        let status = rustix::process::waitid(rustix::process::WaitId::PidFd(self.handle.as_fd()), options)?;
+        Ok(status.and_then(|status| {
+            status.exit_status().map(Ended::Status).or_else(|| status.terminating_signal().map(Ended::Signal))
+        }))
+    }
+}
+
+impl AsFd for Process {
+    /// Returns what becomes readable when it ends.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+}
+
+/// Runs `work` in a process of its own, a copy of this one. The exit status is what it returns. It ends with this process.
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Panics
+/// If this process has other threads: the copy would not have them.
+pub fn run_in_copy(work: impl FnOnce() -> u8) -> io::Result<Process> {
+    assert_eq!(fs::read_dir("/proc/self/task")?.count(), 1, "a process with other threads cannot be copied");
+    match fork(0)? {
+        Forked::Parent(process) => Ok(process),
+        Forked::Child => {
+            // SAFETY: an option with a number.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+            std::process::exit(work().into())
+        }
+    }
+}
+
+enum Forked {
+    Child,
+    Parent(Process),
+}
+
+/// Forks, into these new namespaces.
+fn fork(namespaces: c_int) -> io::Result<Forked> {
+    let mut handle: c_int = -1;
+    let arguments = libc::clone_args {
+        flags: (namespaces | libc::CLONE_PIDFD) as u64,
+        pidfd: &raw mut handle as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        // SAFETY: numbers, for which zero means the default.
+        ..unsafe { std::mem::zeroed() }
+    };
+    // SAFETY: without CLONE_VM the child has a copy of this memory, and goes on on a copy of this stack, as after `fork`.
+    match unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments)) } {
+        0 => Ok(Forked::Child),
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the kernel has just made it, and it closes when a program is executed.
+        _ => Ok(Forked::Parent(Process { handle: unsafe { OwnedFd::from_raw_fd(handle) } })),
+    }
+}
+
+/// Ends the child, and tells the parent the error, if there is one.
+fn end(result: &io::Result<()>, mut reports: PipeWriter) -> ! {
+    if let Err(error) = result {
+        let _ = reports.write_all(&error.raw_os_error().unwrap_or(libc::EIO).to_ne_bytes());
+    }
+    // SAFETY: ends the process without running what its parent registered for its own end.
+    unsafe { libc::_exit(if result.is_ok() { 0 } else { 127 }) }
+}
+
+/// Returns what a child has told; nothing told means that it succeeded.
+fn read_report(mut report: PipeReader) -> io::Result<()> {
+    let mut error = [0; 4];
+    match report.read_exact(&mut error) {
+        Ok(()) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(error))),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Returns what the kernel said of a call that returns 0 if it succeeds.
+fn done(code: c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The tests fork from a process with several threads, which is fine as long as no other thread holds the allocator's lock for good.
+
+    fn start(isolation: Isolation, script: &str) -> (Process, PipeReader) {
+        let shell = fs::File::open("/bin/sh").unwrap();
+        let (output, writer) = io::pipe().unwrap();
+        let input = fs::File::open("/dev/null").unwrap();
+        let arguments = ["sh", "-c", script].map(|text| CString::new(text).unwrap()).into();
+        let environment = vec![c"PATH=/usr/bin:/bin".to_owned()];
+        let stdio = [input.as_fd(), writer.as_fd(), writer.as_fd()];
+        let program = Program { file: shell.as_fd(), arguments, environment, stdio };
+        (program.start(isolation).unwrap(), output)
+    }
+
+    fn said(isolation: Isolation, script: &str) -> (String, Ended) {
+        let (process, mut output) = start(isolation, script);
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        (text, process.wait().unwrap())
+    }
+
+    #[test]
+    fn an_isolated_program_is_alone_and_without_privileges() {
+        let (isolation, _) = Isolation::strongest(65_533);
+        let script = "echo $$; ls /sys/class/net; id -u; cat /proc/self/oom_score_adj; grep -E 'CapEff|NoNewPrivs' /proc/self/status; ls /proc/self/fd | wc -l";
+        let (text, ended) = said(isolation, script);
+        assert_eq!(ended, Ended::Status(0), "{text}");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines[0], lines[2].contains("1000")), ("1", false), "{text}");
+        if let Isolation::OtherUser { user } = isolation {
+            assert!(lines.contains(&user.to_string().as_str()) && lines.contains(&"1000"), "{text}");
+            assert!(lines.contains(&"CapEff:\t0000000000000000"), "{text}");
+        }
+        assert!(lines.contains(&"NoNewPrivs:\t1"), "{text}");
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_told_and_it_can_be_killed() {
+        let isolation = Isolation::Process;
+        assert_eq!(said(isolation, "exit 7").1, Ended::Status(7));
+        assert_eq!(said(isolation, "kill -ABRT $$").1, Ended::Signal(libc::SIGABRT));
+        let (process, _output) = start(isolation, "exec sleep 600");
+        assert_eq!(process.try_wait().unwrap(), None);
+        process.kill();
+        assert_eq!(process.wait().unwrap(), Ended::Signal(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_executed_is_an_error() {
+        let file = fs::File::open("/dev/null").unwrap();
+        let stdio = [file.as_fd(); 3];
+        let program = Program { file: file.as_fd(), arguments: Vec::new(), environment: Vec::new(), stdio };
+        let error = program.start(Isolation::Process).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
+    }
+}
