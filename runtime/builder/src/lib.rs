@@ -17,6 +17,7 @@
 
 pub mod admission;
 pub mod build;
+pub mod confinement;
 mod counts;
 pub mod features;
 pub mod initialise;

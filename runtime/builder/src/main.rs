@@ -11,7 +11,9 @@ use clap::{Parser, Subcommand};
 use pinion_builder::build::build;
 use pinion_builder::initialise::Wishes;
 use pinion_builder::refused::{Input, Refused};
-use pinion_builder::{CONFIG_BYTES_MAX, FILES_BYTES_MAX, MODULE_BYTES_MAX, admission, limits, progress, watch};
+use pinion_builder::{
+    CONFIG_BYTES_MAX, FILES_BYTES_MAX, MODULE_BYTES_MAX, admission, confinement, limits, progress, watch,
+};
 use pinion_builder_client::EXIT_REFUSED;
 use pinion_builder_client::protocol::BuilderMessage;
 use pinion_guest::files::Bundle;
@@ -111,7 +113,9 @@ fn say_panic(info: &PanicHookInfo<'_>) {
 
 fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
     limits::impose()?;
-    watch::begin((&arguments.limits).into())?;
+    let memory = watch::OwnMemory::open()?;
+    confinement::enter()?;
+    watch::begin((&arguments.limits).into(), memory)?;
     progress::listen();
     match &arguments.command {
         Command::Check => {

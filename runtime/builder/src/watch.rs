@@ -2,7 +2,9 @@
 //!
 //! The operating system's limits ([`crate::limits`]) would end it as well, a little later, and without a message.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,11 +41,11 @@ impl Default for Limits {
 ///
 /// # Errors
 /// If its thread cannot be started.
-pub fn begin(limits: Limits) -> std::io::Result<()> {
+pub fn begin(limits: Limits, memory: OwnMemory) -> std::io::Result<()> {
     let began = Instant::now();
     thread::Builder::new().name("watch".to_owned()).spawn(move || {
         loop {
-            if let Some(limit) = reached(&limits, began) {
+            if let Some(limit) = reached(&limits, &memory, began) {
                 let refused = Refused::Limit { limit, at: progress::now() };
                 let _ = writeln!(std::io::stderr(), "{}", BuilderMessage::Sentence(refused.to_string()).to_line());
                 process::exit(EXIT_REFUSED);
@@ -54,7 +56,7 @@ pub fn begin(limits: Limits) -> std::io::Result<()> {
     Ok(())
 }
 
-fn reached(limits: &Limits, began: Instant) -> Option<Limit> {
+fn reached(limits: &Limits, memory: &OwnMemory, began: Instant) -> Option<Limit> {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let cpu_time = Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32);
     if cpu_time > limits.cpu_time {
@@ -63,15 +65,29 @@ fn reached(limits: &Limits, began: Instant) -> Option<Limit> {
     if began.elapsed() > limits.time {
         return Some(Limit::Time(limits.time));
     }
-    (address_space_bytes().unwrap_or(0) > limits.memory_bytes).then_some(Limit::Memory(limits.memory_bytes))
+    (memory.address_space_bytes().unwrap_or(0) > limits.memory_bytes).then_some(Limit::Memory(limits.memory_bytes))
 }
 
-/// Returns the size of all mappings, which is what the operating system limits.
-fn address_space_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
+/// What the operating system reports of this process's memory. Open from the start, as the builder gives up opening files.
+#[derive(Debug)]
+pub struct OwnMemory(File);
+
+impl OwnMemory {
+    /// Opens the report.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open() -> std::io::Result<Self> {
+        File::open("/proc/self/statm").map(Self)
+    }
+
+    /// Returns the size of all mappings, which is what the operating system limits.
+    fn address_space_bytes(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let pages: u64 = std::str::from_utf8(&text[..length]).ok()?.split(' ').next()?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
 }
 
 #[cfg(test)]
@@ -80,9 +96,10 @@ mod tests {
 
     #[test]
     fn mapped_memory_is_measured() {
-        let before = address_space_bytes().unwrap();
+        let own = OwnMemory::open().unwrap();
+        let before = own.address_space_bytes().unwrap();
         let memory = std::hint::black_box(vec![0_u8; 1 << 30]);
-        assert!(address_space_bytes().unwrap() >= before + (1 << 29));
+        assert!(own.address_space_bytes().unwrap() >= before + (1 << 29));
         drop(memory);
     }
 

@@ -49,26 +49,37 @@ impl Argument {
 
 /// A list of allowed system calls.
 #[derive(Debug, Clone, Default)]
-pub struct Allowed(BTreeMap<Sysno, Vec<Vec<Argument>>>);
+pub struct Allowed {
+    calls: BTreeMap<Sysno, Vec<Vec<Argument>>>,
+    /// Calls that fail with EACCES, and are no reason for more.
+    denied: Vec<Sysno>,
+}
 
 impl Allowed {
     /// Returns a list of calls that are allowed with any arguments.
     #[must_use]
     pub fn calls(calls: &[Sysno]) -> Self {
-        Self(calls.iter().map(|call| (*call, Vec::new())).collect())
+        Self::default().and(calls)
     }
 
     /// Adds calls that are allowed with any arguments.
     #[must_use]
     pub fn and(mut self, calls: &[Sysno]) -> Self {
-        self.0.extend(calls.iter().map(|call| (*call, Vec::new())));
+        self.calls.extend(calls.iter().map(|call| (*call, Vec::new())));
         self
     }
 
     /// Adds a call that is allowed if all of these conditions hold. A call that is added several times is allowed if one of the lists holds.
     #[must_use]
     pub fn and_if(mut self, call: Sysno, arguments: &[Argument]) -> Self {
-        self.0.entry(call).or_default().push(arguments.to_vec());
+        self.calls.entry(call).or_default().push(arguments.to_vec());
+        self
+    }
+
+    /// Adds calls that libraries try and can do without: they fail with EACCES, and nothing more comes of it.
+    #[must_use]
+    pub fn and_deny(mut self, calls: &[Sysno]) -> Self {
+        self.denied.extend(calls);
         self
     }
 
@@ -83,7 +94,7 @@ impl Allowed {
             filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
         };
         let mut rules = BTreeMap::new();
-        for (call, lists) in &self.0 {
+        for (call, lists) in &self.calls {
             let rule = |arguments: &Vec<Argument>| SeccompRule::new(arguments.iter().map(condition).collect());
             let list: Result<Vec<_>, _> = lists.iter().map(rule).collect();
             rules.insert(i64::from(call.id()), list.map_err(|error| error.to_string())?);
@@ -92,15 +103,21 @@ impl Allowed {
             Otherwise::Refuse => SeccompAction::Trap,
             Otherwise::Kill => SeccompAction::KillProcess,
         };
+        // Of the answers of several programs the strictest counts, so what fails by another program passes the list.
+        let failing = |calls: &[Sysno]| calls.iter().map(|call| (i64::from(call.id()), Vec::new())).collect();
         // The C library then uses `clone`, whose flags a filter can see. It blocks all signals around that call, so a trap would end the
         // process.
-        let flags_out_of_sight = BTreeMap::from([(i64::from(Sysno::clone3.id()), Vec::new())]);
+        let flags_out_of_sight: BTreeMap<_, _> = failing(&[Sysno::clone3]);
         rules.extend(flags_out_of_sight.clone());
         let no_such_call = SeccompAction::Errno(libc::ENOSYS as u32);
-        let programs = [
-            compile(rules, SeccompAction::Allow, otherwise)?,
-            compile(flags_out_of_sight, no_such_call, SeccompAction::Allow)?,
-        ];
+        let mut programs = vec![compile(flags_out_of_sight, no_such_call, SeccompAction::Allow)?];
+        if !self.denied.is_empty() {
+            let denied: BTreeMap<_, _> = failing(&self.denied);
+            rules.extend(denied.clone());
+            programs.push(compile(denied, SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)?);
+        }
+        // The last one, as it may forbid to enter another.
+        programs.push(compile(rules, SeccompAction::Allow, otherwise)?);
         Ok(Filter { programs })
     }
 }
@@ -114,7 +131,7 @@ fn condition(argument: &Argument) -> SeccompCondition {
 /// A filter that a thread can enter. Of several that a thread has entered, the strictest answer counts.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    pub(crate) programs: [BpfProgram; 2],
+    pub(crate) programs: Vec<BpfProgram>,
 }
 
 impl Filter {
@@ -123,9 +140,7 @@ impl Filter {
     /// # Errors
     /// The kernel's, as a sentence.
     pub fn enter(&self) -> Result<(), String> {
-        // The second one must not forbid entering it.
-        let [allowed, unseen] = &self.programs;
-        [unseen, allowed].into_iter().try_for_each(|program| {
+        self.programs.iter().try_for_each(|program| {
             seccompiler::apply_filter(program).map_err(|error| format!("the filter of system calls: {error}"))
         })
     }

@@ -1,5 +1,5 @@
 //! The client of `pinion-builder`: finds its process, starts it, limits its time and reads its messages ([`process`]). Their protocol is in
-//! [`protocol`], a guest's metrics in [`metrics`].
+//! [`protocol`], a guest's metrics in [`metrics`], and how a supervisor starts the process in [`supervised`].
 //!
 //! Used by the node, and by the `pinion` command to check modules as a node would. It contains no compiler and no engine.
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@ use std::time::Duration;
 pub mod metrics;
 pub mod process;
 pub mod protocol;
+pub mod supervised;
 
 /// Exit status of a builder that refuses the module; the last sentence on standard error says why.
 pub const EXIT_REFUSED: i32 = 2;

@@ -2,16 +2,20 @@
 //!
 //! Called from threads that may block. See `runtime/builder` for what it does, and [`crate::protocol`] for its messages.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use crate::protocol::{BuilderMessage, Facts};
+use crate::supervised::{BuilderEnd, Pipes, SupervisedBuilder};
 use crate::{BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX, NATIVE_BYTES_MAX};
 
 /// The name of the program.
@@ -70,6 +74,8 @@ pub fn place(given: Option<PathBuf>) -> PathBuf {
 #[derive(Debug, Clone)]
 pub struct Builder {
     program: PathBuf,
+    /// Starts it; without one it is started here.
+    supervisor: Option<Arc<OwnedFd>>,
     time_max: Duration,
     is_stopped: Arc<AtomicBool>,
 }
@@ -78,7 +84,13 @@ impl Builder {
     /// Returns a client for the builder at this path.
     #[must_use]
     pub fn new(program: PathBuf) -> Self {
-        Self { program, time_max: BUILD_TIME_MAX + LAST_WORDS, is_stopped: Arc::default() }
+        Self { program, supervisor: None, time_max: BUILD_TIME_MAX + LAST_WORDS, is_stopped: Arc::default() }
+    }
+
+    /// Has this supervisor start it, which knows the program.
+    #[must_use]
+    pub fn supervised_by(self, supervisor: Arc<OwnedFd>) -> Self {
+        Self { supervisor: Some(supervisor), ..self }
     }
 
     /// Ends the processes under way, and starts no more.
@@ -147,49 +159,105 @@ impl Builder {
         if self.is_stopped() {
             return Err(BuildError::Stopped);
         }
-        let mut child = Command::new(&self.program)
-            .args(arguments)
-            .env_clear()
-            // One thread of low priority: the cores belong to the data plane.
-            .env("RAYON_NUM_THREADS", "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| self.failed(&error))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (output, sentences, status) = thread::scope(|scope| {
-            scope.spawn(move || stdin.map(|mut stdin| input.iter().try_for_each(|bytes| stdin.write_all(bytes))));
+        let (running, Pipes { mut stdin, stdout, stderr }) =
+            self.start(arguments).map_err(|error| self.failed(&error))?;
+        let (output, sentences, end) = thread::scope(|scope| {
+            scope.spawn(move || input.iter().try_for_each(|bytes| stdin.write_all(bytes)));
             let output = scope.spawn(move || read_at_most(stdout, NATIVE_BYTES_MAX as u64 + FACTS_BYTES_MAX));
             let sentences = scope.spawn(move || listen(stderr, hear));
-            let status = self.wait(&mut child);
-            (output.join().unwrap_or_default(), sentences.join().unwrap_or_default(), status)
+            let end = self.wait(running);
+            (output.join().unwrap_or_default(), sentences.join().unwrap_or_default(), end)
         });
-        match status.map_err(|error| self.failed(&error))? {
-            Some(status) if status.success() => Ok(output),
-            Some(status) if status.code() == Some(EXIT_REFUSED) => Err(BuildError::Refused(sentences)),
-            Some(status) => match status.signal() {
-                Some(signal) => Err(BuildError::Limits(ended_by(signal, &sentences))),
-                None => Err(self.failed(&format!("it ended with {status}: {sentences}"))),
-            },
+        match end.map_err(|error| self.failed(&error))? {
+            Some(BuilderEnd::Status(0)) => Ok(output),
+            Some(BuilderEnd::Status(EXIT_REFUSED)) => Err(BuildError::Refused(sentences)),
+            Some(BuilderEnd::Status(status)) => Err(self.failed(&format!("it ended with status {status}: {sentences}"))),
+            Some(BuilderEnd::Signal(SIGSYS)) => Err(self.failed(&format!(
+                "it was killed at a system call that it has no use for, as if this module had taken it over: {sentences}"
+            ))),
+            Some(BuilderEnd::Signal(signal)) => Err(BuildError::Limits(ended_by(signal, &sentences))),
+            Some(BuilderEnd::NotStarted(error)) => Err(self.failed(&error)),
             None if self.is_stopped() => Err(BuildError::Stopped),
             None => Err(BuildError::Limits(format!("it was not done after {} s", self.time_max.as_secs()))),
         }
     }
 
-    /// Waits for a child. Kills it when its time is over or when builds are stopped, and then returns none.
-    fn wait(&self, child: &mut Child) -> std::io::Result<Option<ExitStatus>> {
+    fn start(&self, arguments: &[String]) -> io::Result<(Running, Pipes)> {
+        if let Some(supervisor) = &self.supervisor {
+            let (builder, pipes) = SupervisedBuilder::start(supervisor.as_fd(), arguments)?;
+            return Ok((Running::Supervised(builder), pipes));
+        }
+        let (input, stdin) = io::pipe()?;
+        let (stdout, output) = io::pipe()?;
+        let (stderr, error) = io::pipe()?;
+        let child = Command::new(&self.program)
+            .args(arguments)
+            .env_clear()
+            .env(THREADS_KEY, THREADS)
+            .process_group(0)
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::from(error))
+            .spawn()?;
+        Ok((Running::Child(child), Pipes { stdin, stdout, stderr }))
+    }
+
+    /// Waits for a builder. Kills it when its time is over or when builds are stopped, and then returns none.
+    fn wait(&self, mut running: Running) -> io::Result<Option<BuilderEnd>> {
         let deadline = Instant::now() + self.time_max;
         loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(Some(status));
+            if let Some(end) = running.try_wait()? {
+                return Ok(Some(end));
             }
             if Instant::now() > deadline || self.is_stopped() {
-                child.kill()?;
-                child.wait()?;
+                running.kill()?;
                 return Ok(None);
             }
+        }
+    }
+}
+
+/// The builder's only variable: one thread, of low priority, as the cores belong to the data plane.
+pub const THREADS_KEY: &str = "RAYON_NUM_THREADS";
+/// Its value.
+pub const THREADS: &str = "1";
+
+/// By its number on Linux.
+const SIGSYS: i32 = 31;
+
+/// A builder that runs.
+enum Running {
+    Child(Child),
+    Supervised(SupervisedBuilder),
+}
+
+impl Running {
+    /// Returns how it ended; none while it runs. Waits a short time for that.
+    fn try_wait(&mut self) -> io::Result<Option<BuilderEnd>> {
+        let child = match self {
+            Self::Child(child) => child,
+            Self::Supervised(builder) => return builder.try_wait(),
+        };
+        let Some(status) = child.try_wait()? else {
             thread::sleep(Duration::from_millis(2));
+            return Ok(None);
+        };
+        let signal = || BuilderEnd::Signal(status.signal().unwrap_or(0));
+        Ok(Some(status.code().map_or_else(signal, BuilderEnd::Status)))
+    }
+
+    /// Kills it with all that it has started.
+    fn kill(self) -> io::Result<()> {
+        match self {
+            Self::Child(mut child) => {
+                kill_process_group(Pid::from_child(&child), Signal::KILL)?;
+                child.wait().map(drop)
+            }
+            // The supervisor kills it as its status has no reader any more.
+            Self::Supervised(builder) => {
+                drop(builder);
+                Ok(())
+            }
         }
     }
 }
@@ -199,7 +267,8 @@ fn ended_by(signal: i32, sentences: &str) -> String {
     const REMEDY: &str = "have less code in its functions";
     // By their numbers on Linux.
     match signal {
-        6 if sentences.contains("memory allocation of") => {
+        // As the first process of its namespace it cannot be ended by SIGABRT, and ends by what comes after.
+        6 | 11 if sentences.contains("memory allocation of") => {
             let mib = MEMORY_BYTES_MAX >> 20;
             format!("the builder asked for more memory than the {mib} MiB that it has ({sentences}): {REMEDY}")
         }
@@ -213,18 +282,16 @@ fn ended_by(signal: i32, sentences: &str) -> String {
     }
 }
 
-fn read_at_most(from: Option<impl Read>, bytes_max: u64) -> Vec<u8> {
+fn read_at_most(from: impl Read, bytes_max: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Some(from) = from {
-        let _ = from.take(bytes_max).read_to_end(&mut bytes);
-    }
+    let _ = from.take(bytes_max).read_to_end(&mut bytes);
     bytes
 }
 
 /// Passes each message on, and returns the sentences among them.
-fn listen(from: Option<impl Read>, mut hear: impl FnMut(&BuilderMessage)) -> String {
+fn listen(from: impl Read, mut hear: impl FnMut(&BuilderMessage)) -> String {
     let mut sentences = Vec::new();
-    let lines = from.into_iter().flat_map(|from| BufReader::new(from.take(SAID_BYTES_MAX)).split(b'\n'));
+    let lines = BufReader::new(from.take(SAID_BYTES_MAX)).split(b'\n');
     for line in lines.map_while(Result::ok) {
         let said = BuilderMessage::of_line(&line);
         hear(&said);
