@@ -17,6 +17,8 @@
 //! | room | owns | runs on |
 //! |---|---|---|
 //! | [`node`] | a node as a whole: configuration, start and stop, what the control plane asks | control threads |
+//! | [`lockdown`] | what the node gives up before it serves a client: system calls, files, capabilities | all |
+//! | [`supervisor`] | the process that starts the node and its builders, and keeps the rights for that | itself |
 //! | [`roles`] | the loops of pinned threads: which roles a thread polls, how it sleeps and wakes | data plane |
 //! | [`launcher`] | which chain gets an instance next; preparing, placing and ending instances | launcher thread, in steps |
 //! | [`reports`] | statuses of chains and instances, and the packets they lost | launcher, control threads |
@@ -46,6 +48,7 @@ pub mod fwp;
 pub mod ids;
 pub mod instruments;
 pub mod launcher;
+pub mod lockdown;
 pub mod memory;
 pub mod node;
 pub mod preemption;
@@ -53,6 +56,7 @@ pub mod reports;
 pub mod roles;
 pub mod scheduler;
 pub mod state;
+pub mod supervisor;
 pub mod templates;
 pub mod tenants;
 pub mod tuning;

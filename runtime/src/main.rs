@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,14 +11,19 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Parser;
+use pinion_builder_client::process;
+use pinion_builder_client::supervised::{self, Request};
 use pinion_control::causes::with_causes;
 use pinion_control::socket::ServeError;
 use pinion_control::{Control, Server, Store};
 use pinion_runtime::cores::plan::stay_on;
+use pinion_runtime::lockdown::thread_role::ThreadRole;
+use pinion_runtime::lockdown::{self, OwnPaths, refusals};
 use pinion_runtime::memory::allocator::Allocator;
 use pinion_runtime::node::assembly::{self, AssemblyError};
 use pinion_runtime::node::config::{ConfigError, NodeConfig};
 use pinion_runtime::node::node_log::NodeLog;
+use pinion_runtime::supervisor::{Supervised, SupervisorConfig, supervise};
 use pinion_text::{TEXT_BYTES_MAX, indented};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,6 +34,8 @@ static ALLOCATOR: Allocator = Allocator;
 
 /// Exit status for errors that the operator can fix: configuration, devices, machine settings.
 const EXIT_BAD_INPUT: u8 = 2;
+/// Exit status for all other errors.
+const EXIT_FAILED: u8 = 1;
 
 /// A Pinion node: runs tenants' network functions, with an instance of its own for each client.
 #[derive(Parser)]
@@ -46,24 +54,46 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    let config = NodeConfig::read(&arguments.config);
+    let Some(config) = config.as_ref().ok().filter(|config| config.confinement.supervisor && !arguments.check) else {
+        // The node itself says what is wrong with its configuration.
+        return ExitCode::from(node(&arguments, None));
+    };
+    let status = arguments.parent.map_or(Ok(()), end_with).and_then(|()| {
+        let (builder, builder_user) = (process::place(config.builder.clone()), config.confinement.builder_user);
+        let config = SupervisorConfig { builder, builder_user };
+        Ok(supervise(&config, |supervised| node(&arguments, Some(&supervised)))?)
+    });
+    match status {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("error: {}", with_causes(error.as_ref()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a node until it ends; returns the status with which it ends.
+fn node(arguments: &Arguments, supervised: Option<&Supervised>) -> u8 {
+    ThreadRole::Control.enter();
     let filter = EnvFilter::try_from_env("PINION_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let is_terminal = std::io::stderr().is_terminal();
-    let Ok(log) = NodeLog::start(filter, is_terminal) else { return ExitCode::FAILURE };
-    let status = match run(&arguments, &log) {
-        Ok(()) => ExitCode::SUCCESS,
+    let Ok(log) = NodeLog::start(filter, is_terminal) else { return EXIT_FAILED };
+    let status = match run(arguments, &log, supervised) {
+        Ok(()) => 0,
         Err(error) => {
             log.line(&format!("error: {}", indented(with_causes(error.as_ref()), TEXT_BYTES_MAX)));
             let is_bad_input = error.is::<ConfigError>()
                 || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)))
                 || matches!(error.downcast_ref(), Some(ServeError::InUse { .. } | ServeError::NotASocket { .. }));
-            if is_bad_input { ExitCode::from(EXIT_BAD_INPUT) } else { ExitCode::FAILURE }
+            if is_bad_input { EXIT_BAD_INPUT } else { EXIT_FAILED }
         }
     };
     log.finish();
     status
 }
 
-fn run(arguments: &Arguments, log: &NodeLog) -> anyhow::Result<()> {
+fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) -> anyhow::Result<()> {
     let config = NodeConfig::read(&arguments.config)?;
     if arguments.check {
         return Ok(());
@@ -73,9 +103,13 @@ fn run(arguments: &Arguments, log: &NodeLog) -> anyhow::Result<()> {
     log.stay_on(cores.clone());
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let own = cores.clone();
-    let threads = threads.worker_threads(2).on_thread_start(move || stay_on(&own)).enable_all().build()?;
+    let begin = move || {
+        ThreadRole::Control.enter();
+        stay_on(&own);
+    };
+    let threads = threads.worker_threads(2).on_thread_start(begin).enable_all().build()?;
     let shutdown = threads.block_on(async { stop_signal() })?;
-    if let Some(parent) = arguments.parent {
+    if let Some(parent) = arguments.parent.filter(|_| supervised.is_none()) {
         end_with(parent)?;
     }
     // The socket comes before the devices, because it shows whether another piniond runs here.
@@ -87,12 +121,18 @@ fn run(arguments: &Arguments, log: &NodeLog) -> anyhow::Result<()> {
         .create(state_dir)
         .with_context(|| state_dir.display().to_string())?;
     let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
-    let node = assembly::assemble(&config)?;
+    let node = assembly::assemble(&config, supervised)?;
     // Not earlier: `assemble` reads the available cores from this thread's affinity.
     stay_on(&cores);
+    // Everything is open, and no client has been served yet.
+    give_up_rights(&config, supervised)?;
+    threads.spawn(refusals::log());
     let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
     threads.block_on(async {
         tracing::info!(socket = %config.socket.display(), "piniond is up");
+        if let Some(Supervised { link, .. }) = supervised {
+            supervised::send(link.as_fd(), &Request::Up, &[])?;
+        }
         server.serve(control, shutdown).await?;
         anyhow::Ok(())
     })?;
@@ -100,6 +140,16 @@ fn run(arguments: &Arguments, log: &NodeLog) -> anyhow::Result<()> {
     drop(threads);
     tracing::info!("piniond stops");
     Ok(())
+}
+
+/// Gives up all rights that the node needs no more, and notes what operators are to be warned of.
+fn give_up_rights(config: &NodeConfig, supervised: Option<&Supervised>) -> anyhow::Result<()> {
+    let weakness = supervised.and_then(|Supervised { weakness, .. }| weakness.as_ref());
+    lockdown::warn(weakness.map(|weakness| {
+        format!("builders are isolated less than they could be: {weakness}: start piniond as root, or in a service that may do so")
+    }));
+    let paths = OwnPaths { state_dir: config.state_dir.clone(), socket: config.socket.clone(), read: Vec::new() };
+    lockdown::give_up(&config.confinement, &paths).context("the node cannot give up its rights")
 }
 
 /// Makes the kernel send this process SIGTERM when its parent ends, for whatever reason.

@@ -37,6 +37,7 @@ use crate::node::template_builds::{TemplateBuilds, TemplateBuildsParts};
 use crate::preemption::{Clock, TickerCore};
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
+use crate::supervisor::Supervised;
 use crate::templates::artifacts::Artifacts;
 use crate::templates::build_progress::Builds;
 use crate::templates::bundles::Bundles;
@@ -63,12 +64,17 @@ pub enum AssemblyError {
     Failed(String),
 }
 
-/// Assembles a node and starts it.
+/// Assembles a node and starts it, with the supervisor that starts its builders, if it has one.
 ///
 /// # Errors
 /// Returns what does not fit the machine or fails. No node runs then.
-pub fn assemble(config: &NodeConfig) -> Result<Assembled, AssemblyError> {
-    assemble_with(config, |gateway_core| ports::open(config, gateway_core))
+pub fn assemble(config: &NodeConfig, supervised: Option<&Supervised>) -> Result<Assembled, AssemblyError> {
+    let builder = Builder::new(builder(config)?);
+    let builder = match supervised {
+        Some(Supervised { link, .. }) => builder.supervised_by(Arc::clone(link)),
+        None => builder,
+    };
+    assemble_parts(config, builder, |gateway_core| ports::open(config, gateway_core))
 }
 
 /// Returns the cores for the threads of the process that do not belong to the node: the cores without a role, if there are any.
@@ -95,6 +101,14 @@ pub fn assemble_with(
     config: &NodeConfig,
     open: impl FnOnce(CoreId) -> Result<Opened, String>,
 ) -> Result<Assembled, AssemblyError> {
+    assemble_parts(config, Builder::new(builder(config)?), open)
+}
+
+fn assemble_parts(
+    config: &NodeConfig,
+    builder: Builder,
+    open: impl FnOnce(CoreId) -> Result<Opened, String>,
+) -> Result<Assembled, AssemblyError> {
     let (plan, cores) = core_plan(config)?;
     allocator::keep_what_is_freed();
     pinion_mma::tuning::set(config.tuning.into());
@@ -109,7 +123,6 @@ pub fn assemble_with(
     let artifacts = Arc::new(artifacts.map_err(|error| failed("templates", &error))?);
     let bundles = Bundles::open(config.state_dir.join("files"), Arc::clone(&derived));
     let bundles = Arc::new(bundles.map_err(|error| failed("files", &error))?);
-    let builder = Builder::new(builder(config)?);
     let Opened { ports, pool, thread } = open(plan.gateway).map_err(AssemblyError::Unfit)?;
     if ports.len() != config.ports.len() {
         let (opened, wanted) = (ports.len(), config.ports.len());

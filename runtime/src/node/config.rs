@@ -13,6 +13,7 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
 use crate::cores::plan::CoreWishes;
+use crate::lockdown::Confinement;
 use crate::roles::Idle;
 use crate::state::StateLimits;
 use crate::templates::engine::{FWPS_MAX, Reset};
@@ -52,6 +53,9 @@ pub struct NodeConfig {
     /// Sizes that are fixed at start.
     #[serde(default)]
     pub limits: Limits,
+    /// What the node gives up before it serves a client.
+    #[serde(default)]
+    pub confinement: Confinement,
     /// The gateway's ports.
     #[serde(default, rename = "port")]
     pub ports: Vec<PortConfig>,
@@ -167,6 +171,8 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         // Up to 64 cores.
         "tenant.cpu_per_second_ms" => 1..=64_000,
         "limits.clock_step_us" | "tenant.clock_step_us" => 1..=10_000,
+        // As the kernel counts users; root is refused with a sentence of its own.
+        "confinement.builder_user" => 0..=u64::from(u32::MAX) - 1,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
         "port.queues" => 1..=64,
         _ => return None,
@@ -177,7 +183,7 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
 fn allowed(key: &str) -> Option<String> {
     Some(match key {
         "port" | "tenant" => format!("tables, each with the header [[{key}]]"),
-        "cores" | "limits" => format!("a table with the header [{key}]"),
+        "cores" | "limits" | "confinement" => format!("a table with the header [{key}]"),
         "cores.gateway" => "the number of a core, such as 0".to_owned(),
         "cores.mmas" | "cores.workers" => "a list of numbers of cores, such as [0, 1]".to_owned(),
         "port.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
@@ -365,6 +371,7 @@ impl NodeConfig {
         within("", "limits.state_mib", Some(state_mib))?;
         within("", "limits.keep_alive_max_s", Some(keep_alive_max_s))?;
         within("", "limits.clock_step_us", Some(clock_step_us))?;
+        self.confinement.check()?;
         for (i, tenant) in self.tenants.iter().enumerate() {
             let name = &tenant.name;
             within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;

@@ -21,6 +21,7 @@ use pinion_text::{SENTENCE_BYTES_MAX, TEXT_BYTES_MAX, indented, printable};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::containment::contains_panic;
+use crate::lockdown::thread_role::ThreadRole;
 
 /// The log that takes reports of panics.
 pub(crate) trait PanicLog: Sync {
@@ -73,6 +74,7 @@ fn start(
     let named = name.to_owned();
     let guarded = move || {
         KIND.set(kind);
+        ThreadRole::of(&named).enter();
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             // Reached only if the panic hook was replaced: ours would have aborted.
             abort();

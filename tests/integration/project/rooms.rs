@@ -14,6 +14,8 @@ const HOUSES: [(&str, &[&str]); 4] = [
         &[
             "main",
             "node",
+            "lockdown",
+            "supervisor",
             "roles",
             "launcher",
             "reports",

@@ -27,6 +27,7 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
     assert_eq!(example.limits.keep_alive_max_s, minimal.limits.keep_alive_max_s);
     assert_eq!(example.limits.clock_step_us, minimal.limits.clock_step_us);
     assert_eq!(example.memory_cgroup, minimal.memory_cgroup);
+    assert_eq!(example.confinement, minimal.confinement);
     assert!(example.tenants.is_empty());
     // The commented-out keys of a tenant show the defaults.
     let text = include_str!("../../../piniond.example.toml");

@@ -9,6 +9,7 @@ use pinion_gateway::gateway::PortObserver;
 use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
+use crate::lockdown;
 use crate::memory::pressure::Level;
 use crate::node::machine::MachineFacts;
 use crate::node::node_log::{self, LogStatus};
@@ -68,6 +69,7 @@ impl DataPlane {
         listed.chains.iter_mut().for_each(|chain| self.add_use(chain));
         let LogStatus { lost_lines: log_lines_lost, warning } = node_log::status();
         let mut warnings = self.parts.warnings.clone();
+        warnings.extend(lockdown::warnings());
         warnings.append(&mut MachineFacts::read().warnings(&self.parts.machine));
         warnings.append(&mut listed.warnings);
         warnings.extend(self.parts.workshop.derived().warnings());

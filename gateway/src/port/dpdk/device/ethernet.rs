@@ -320,6 +320,10 @@ impl Ethernet {
 
 impl Drop for Ethernet {
     fn drop(&mut self) {
+        if !self.namespace.may_be_entered() {
+            // The node has given up its rights. What the driver has open needs none to be closed, in whatever namespace it is.
+            return self.close();
+        }
         let closed = self.namespace.run(|| self.close());
         if let Err(error) = closed {
             tracing::warn!(device = self.device.text(), %error, "the device was not closed: its namespace cannot be \

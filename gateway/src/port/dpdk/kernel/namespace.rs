@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, capabilities, move_into_link_name_space};
 
 use crate::port::dpdk::error::DpdkError;
 
@@ -27,6 +27,12 @@ impl Namespace {
             Ok(file) => Ok(Self(Some(Arc::new(Other { path: path.to_owned(), file })))),
             Err(error) => Err(DpdkError::Namespace { path: path.to_owned(), error }),
         }
+    }
+
+    /// Returns whether the calling thread has the right to enter it.
+    pub(crate) fn may_be_entered(&self) -> bool {
+        let may_enter = |own: CapabilitySets| own.effective.contains(CapabilitySet::SYS_ADMIN);
+        self.0.is_none() || capabilities(None).is_ok_and(may_enter)
     }
 
     /// Runs `work` inside the namespace, on a thread that ends with it, so that no other thread changes its namespace.

@@ -1,0 +1,231 @@
+//! The supervisor: a small process that starts the node and keeps the rights that the node gives up.
+//!
+//! ```text
+//!   supervisor --fork--> node: opens devices and files, gives up its rights, serves
+//!       |   <--Up, Build-- |
+//!       '------start------> builders, each isolated as another user
+//! ```
+//!
+//! It has one thread, reads nothing but the node's short requests, and never a packet, a module or a message of the API. When the node
+//! crashes after it was up, it is started again, as a master process of nginx does with its workers; builders end with the node that asked
+//! for them. A signal to stop is passed on. The process of the supervisor is the one that was started, so its end is the end of all.
+
+mod builders;
+mod log;
+
+use std::io::{self, PipeReader};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pinion_builder_client::supervised::{self, Request};
+use pinion_confinement::isolated::{Ended, Isolation, Process, run_in_copy};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::Signal;
+use signal_hook::SigId;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::{pipe, unregister};
+
+use self::builders::Builders;
+use self::log::say;
+
+/// The longest pause before a node that keeps crashing is started again.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A node that ran for so long is started again at once.
+const LONG_RUN: Duration = Duration::from_secs(60);
+/// The first pause.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What the supervisor has to know.
+#[derive(Debug, Clone)]
+pub struct SupervisorConfig {
+    /// The builder's program.
+    pub builder: PathBuf,
+    /// Number of the user that builders run as.
+    pub builder_user: u32,
+}
+
+/// What the node is given by its supervisor.
+#[derive(Debug, Clone)]
+pub struct Supervised {
+    /// For requests.
+    pub link: Arc<OwnedFd>,
+    /// How builders are isolated.
+    pub isolation: Isolation,
+    /// Why they are isolated less than they should be, if they are.
+    pub weakness: Option<String>,
+}
+
+/// Runs nodes, one after another until one ends by itself. Returns the status with which the process is to end.
+///
+/// # Errors
+/// If the first node cannot be started.
+pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> io::Result<u8> {
+    let (isolation, weakness) = Isolation::strongest(config.builder_user);
+    let signals = Signals::catch()?;
+    let mut pauses = Pauses::default();
+    loop {
+        let (link, of_node) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let began = Instant::now();
+        let process = run_in_copy(|| {
+            signals.leave_to_node();
+            node(Supervised {
+                link: Arc::new(of_node.try_clone().expect("copied at once")),
+                isolation,
+                weakness: weakness.clone(),
+            })
+        })?;
+        drop(of_node);
+        let mut watch = Watch {
+            process,
+            link: Some(link),
+            is_up: false,
+            is_stopping: false,
+            builders: Builders::new(config, isolation),
+        };
+        let ended = watch.run(&signals)?;
+        let signal = match ended {
+            Ended::Status(status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
+            Ended::Signal(signal) => signal,
+        };
+        let name = Signal::from_named_raw(signal).map_or_else(|| signal.to_string(), |signal| format!("{signal:?}"));
+        if watch.is_stopping || !watch.is_up {
+            say(&format!("the node was ended by signal {name}"));
+            // As a shell says it.
+            return Ok(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)));
+        }
+        let pause = pauses.next(began.elapsed());
+        say(&format!("the node was ended by signal {name}; it is started again in {} s", pause.as_secs()));
+        if signals.come_within(pause)? {
+            return Ok(0);
+        }
+    }
+}
+
+/// How long to wait before a node is started again.
+#[derive(Debug, Default)]
+struct Pauses(Duration);
+
+impl Pauses {
+    /// Returns the pause after a node that ran for so long: none after the first crash, then longer each time.
+    fn next(&mut self, ran: Duration) -> Duration {
+        let pause = if ran >= LONG_RUN { Duration::ZERO } else { self.0 };
+        self.0 = (pause * 2).clamp(PAUSE, PAUSE_MAX);
+        pause
+    }
+}
+
+/// Signals to stop, as bytes in a pipe.
+struct Signals {
+    caught: PipeReader,
+    ids: Vec<SigId>,
+}
+
+impl Signals {
+    fn catch() -> io::Result<Self> {
+        let (caught, tells) = io::pipe()?;
+        let register = |signal| pipe::register(signal, tells.try_clone()?);
+        let ids = [SIGTERM, SIGINT, SIGHUP].into_iter().map(register).collect::<io::Result<_>>()?;
+        Ok(Self { caught, ids })
+    }
+
+    /// In the copy of this process that becomes the node, which has its own way with signals.
+    fn leave_to_node(&self) {
+        for id in &self.ids {
+            unregister(*id);
+        }
+    }
+
+    fn take(&self) -> io::Result<()> {
+        rustix::io::read(&self.caught, &mut [0; 64]).map(drop).map_err(Into::into)
+    }
+
+    /// Waits. Returns whether one came.
+    fn come_within(&self, pause: Duration) -> io::Result<bool> {
+        let mut ready = [PollFd::new(&self.caught, PollFlags::IN)];
+        Ok(polled(&mut ready, Some(pause))? > 0)
+    }
+}
+
+/// Polls; a signal that interrupts it has made its pipe readable.
+fn polled(ready: &mut [PollFd<'_>], pause: Option<Duration>) -> io::Result<usize> {
+    let pause =
+        pause.map(|pause| Timespec { tv_sec: pause.as_secs().cast_signed(), tv_nsec: pause.subsec_nanos().into() });
+    loop {
+        match poll(ready, pause.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            polled => return Ok(polled?),
+        }
+    }
+}
+
+/// A node that runs, with its builders.
+struct Watch {
+    process: Process,
+    /// None once the node has closed its end, or has sent what is no request.
+    link: Option<OwnedFd>,
+    is_up: bool,
+    is_stopping: bool,
+    builders: Builders,
+}
+
+impl Watch {
+    /// Serves the node until it ends.
+    fn run(&mut self, signals: &Signals) -> io::Result<Ended> {
+        loop {
+            let mut ready =
+                vec![PollFd::new(&signals.caught, PollFlags::IN), PollFd::new(&self.process, PollFlags::IN)];
+            ready.extend(self.link.iter().map(|link| PollFd::new(link, PollFlags::IN)));
+            self.builders.add_to(&mut ready);
+            polled(&mut ready, None)?;
+            let (is_told, has_ended) = (is_ready(&ready[0]), is_ready(&ready[1]));
+            let is_asked = self.link.is_some() && is_ready(&ready[2]);
+            drop(ready);
+            if has_ended && let Some(ended) = self.process.try_wait()? {
+                return Ok(ended);
+            }
+            if is_told {
+                signals.take()?;
+                self.is_stopping = true;
+                self.process.signal(Signal::TERM);
+            }
+            if is_asked {
+                self.answer();
+            }
+            self.builders.tend();
+        }
+    }
+
+    fn answer(&mut self) {
+        let Some(link) = &self.link else { return };
+        match supervised::receive(link.as_fd()) {
+            Ok(Some((Request::Up, _))) => self.is_up = true,
+            Ok(Some((Request::Build(arguments), descriptors))) => self.builders.start(arguments, descriptors),
+            Ok(None) => self.link = None,
+            Err(error) => {
+                say(&format!("the node has sent what is no request, and gets no more builders: {error}"));
+                self.link = None;
+            }
+        }
+    }
+}
+
+fn is_ready(polled: &PollFd<'_>) -> bool {
+    !polled.revents().is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_crashes_soon_again_is_started_later_each_time_and_one_that_ran_long_at_once() {
+        let mut pauses = Pauses::default();
+        let seconds: Vec<u64> = (0..9).map(|_| pauses.next(Duration::from_secs(3)).as_secs()).collect();
+        assert_eq!(seconds, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pauses.next(LONG_RUN), Duration::ZERO);
+        assert_eq!(pauses.next(Duration::from_secs(3)), PAUSE);
+    }
+}
