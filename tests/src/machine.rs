@@ -6,5 +6,6 @@ pub mod holdings;
 pub(crate) mod leftovers;
 pub mod load;
 pub mod process;
+pub mod taken_over;
 pub mod versions;
 pub mod witness;

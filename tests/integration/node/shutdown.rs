@@ -26,7 +26,7 @@ fn a_node_told_to_stop_leaves_nothing(device: Device, interfaces_left: &[&str]) 
     let mut bed = Bed::new(device);
     bed.apply_echo("per-client");
     pings(&bed.clients[0].namespace, 3, &format!("-i 0.2 {NODE}")).assert_all(3);
-    let (socket, group) = (bed.node.socket(), bed.node.process());
+    let (socket, group) = (bed.node.socket(), bed.node.supervisor());
     assert!(socket.exists());
     assert!(!processes_of_group(group).is_empty());
 
@@ -73,9 +73,10 @@ fn named_process(path: &Path) -> Option<u32> {
 fn it_leaves_nothing_in_the_folders_of_temporary_files() {
     let _turn = turn();
     let mut node = Node::started("[[port]]\nname = \"lan\"\ndevice = \"net_ring0\"\n");
-    let group = node.process();
+    let (group, process) = (node.supervisor(), node.process());
     // What is named after another process that runs is that process's: other nodes come and go meanwhile.
-    let own = [group.as_raw_nonzero().get().cast_unsigned(), std::process::id()];
+    let number = |process: Pid| process.as_raw_nonzero().get().cast_unsigned();
+    let own = [number(group), number(process), std::process::id()];
     let is_anothers = |process: u32| !own.contains(&process) && Path::new("/proc").join(process.to_string()).exists();
     let list = |folder: &str| -> Vec<_> {
         let entries = fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
@@ -88,7 +89,7 @@ fn it_leaves_nothing_in_the_folders_of_temporary_files() {
     assert_eq!(processes_of_group(group), Vec::<String>::new());
     for (before, after) in before.into_iter().zip(folders()) {
         assert!(after.iter().all(|path| before.contains(path)), "new: {after:?}, before: {before:?}");
-        let dpdk = format!("pinion-{}", group.as_raw_nonzero());
+        let dpdk = format!("pinion-{}", process.as_raw_nonzero());
         assert!(!after.iter().any(|path| path.to_string_lossy().contains(&dpdk)), "{after:?}");
     }
     let mut left: Vec<_> = fs::read_dir(node.path("")).expect("its folder").flatten().map(|e| e.file_name()).collect();

@@ -160,13 +160,35 @@ impl Node {
         command.spawn().expect("setpriv, of Debian's util-linux, can be run")
     }
 
-    /// Returns its process, which also leads a group of only this process and its children.
+    /// Returns the process of its supervisor, which also leads a group of only this process and the node's.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn supervisor(&self) -> Pid {
+        Pid::from_child(self.running.as_ref().expect("the node runs"))
+    }
+
+    /// Returns the process of the node itself, in which its functions run.
     ///
     /// # Panics
     /// If it does not run.
     #[must_use]
     pub fn process(&self) -> Pid {
-        Pid::from_child(self.running.as_ref().expect("the node runs"))
+        self.own_process().expect("the supervisor has started the node")
+    }
+
+    /// The process that the supervisor has started and that is no builder.
+    fn own_process(&self) -> Option<Pid> {
+        let supervisor = self.supervisor().as_raw_nonzero().to_string();
+        let of_node = |entry: std::io::Result<fs::DirEntry>| {
+            let path = entry.ok()?.path();
+            let stat = fs::read_to_string(path.join("stat")).ok()?;
+            let (start, rest) = stat.rsplit_once(") ")?;
+            let is_it = start.ends_with("(piniond") && rest.split(' ').nth(1)? == supervisor;
+            is_it.then(|| Pid::from_raw(path.file_name()?.to_str()?.parse().ok()?)).flatten()
+        };
+        fs::read_dir("/proc").expect("there is /proc").find_map(of_node)
     }
 
     /// Asks it to stop, and waits until it has ended.
@@ -188,22 +210,30 @@ impl Node {
         self.end(Signal::KILL);
     }
 
-    /// Ends it by a signal that a fault of its own would raise.
+    /// Ends the node by a signal that a fault of its own would raise, and waits until its supervisor has started it again.
     ///
     /// # Panics
-    /// If it cannot be ended.
+    /// If that does not happen.
     #[track_caller]
-    pub fn crash(&mut self, signal: Signal) {
-        let status = self.end(signal);
-        assert!(!status.success(), "piniond ended with {status}");
+    pub fn crash(&self, signal: Signal) {
+        let before = self.process();
+        kill_process(before, signal).expect("its process can be signalled");
+        let cli = self.cli();
+        until("new process of the node", START_MAX, || {
+            (self.own_process().is_some_and(|now| now != before) && cli.is_answered()).then_some(())
+        });
     }
 
     #[track_caller]
     fn end(&mut self, signal: Signal) -> ExitStatus {
-        kill_process(self.process(), signal).expect("a child can be signalled");
+        let own = self.own_process();
+        kill_process(self.supervisor(), signal).expect("a child can be signalled");
         let child = self.running.as_mut().expect("the node runs");
         let status = until("end of piniond", SOON, || child.try_wait().expect("a child can be waited for"));
         self.running = None;
+        // Killed with its supervisor, it may take a moment to let go of memory and devices.
+        let is_gone = |own: Pid| !Path::new(&format!("/proc/{own}")).exists();
+        until("end of the node's own process", SOON, || own.is_none_or(is_gone).then_some(()));
         status
     }
 
