@@ -1,4 +1,4 @@
-//! What ends when a part of the node panics: of host calls the FWP that made one, of a worker nothing but the turn.
+//! What ends when a part of the node panics: in a host call the FWP that made one, in a worker's own code all FWPs of that worker.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{Bench, ID, UNKNOWN, buffer};
 const ECHO: &str = include_str!("support/echo.wat");
 const MEMORY_BYTES_MAX: usize = 1 << 20;
 const WAIT: &str = r#"(import "pinion" "wait" (func $wait (result i32)))"#;
-/// Failures that a worker survives in a short time.
+/// Panics that a worker survives in a short time.
 const FAILURES: usize = 8;
 
 /// Returns a bench whose clock panics when a guest reads it.
@@ -90,7 +90,7 @@ fn a_host_call_that_panics_ends_its_fwp_and_no_other() {
         assert!(house.is_answered(), "the next FWP in its place");
         house.take_back();
     }
-    assert_eq!(house.worker.meters().failures.value(), 0, "the worker has not failed");
+    assert_eq!(house.worker.meters().failures.value(), 0, "the worker has not panicked");
 }
 
 #[test]
@@ -103,27 +103,41 @@ fn a_host_call_that_panics_before_the_first_wait_fails_the_preparation_only() {
 }
 
 #[test]
-fn a_worker_that_fails_serves_its_fwps_afterwards() {
+fn a_worker_that_panics_ends_the_fwps_that_it_has_and_serves_the_next_ones() {
     let mut house = House::new(Bench::new());
     let echo = house.bench.template(ECHO, MEMORY_BYTES_MAX).unwrap();
-    house.adopt(&echo);
     for failure in 1..=FAILURES {
-        // The notification of this packet is lost with the worker's records.
-        house.bench.send(buffer(), 60);
+        house.adopt(&echo);
+        assert!(house.is_answered());
         house.commands.send(UNKNOWN).unwrap();
         house.worker.poll();
         assert_eq!(house.worker.meters().failures.value(), failure as u64);
-        house.worker.poll();
-        house.bench.mma.poll();
-        assert!(house.bench.gateway.outbound.pop().is_some(), "what came meanwhile is answered");
-        assert!(house.is_answered());
+        let Ok(WorkerEvent::Ended { id, reason }) = house.events.try_recv() else { panic!("it goes on") };
+        assert_eq!((id, reason), (ID, EndReason::WorkerRestarted), "it did not have its turn");
+        // The MMA copies into its memory until it has released it.
+        assert!(!house.is_answered(), "it has ended");
+        assert!(house.events.is_empty(), "its end is reported once");
+        house.take_back();
     }
-    assert!(house.events.is_empty(), "no FWP ends");
+}
+
+#[test]
+fn what_an_fwp_sent_before_its_worker_panicked_leaves() {
+    let mut house = House::new(Bench::new());
+    let echo = house.bench.template(ECHO, MEMORY_BYTES_MAX).unwrap();
+    house.adopt(&echo);
+    house.bench.send(buffer(), 60);
+    house.worker.poll();
+    house.commands.send(UNKNOWN).unwrap();
+    house.worker.poll();
+    house.bench.mma.poll();
+    assert!(house.bench.gateway.outbound.pop().is_some());
+    assert!(matches!(house.events.try_recv(), Ok(WorkerEvent::Ended { .. })));
     house.take_back();
 }
 
 #[test]
-fn deadlines_outlast_a_failure_of_the_worker() {
+fn no_deadline_of_an_fwp_outlasts_a_panic_of_the_worker() {
     let waits = r#"(import "pinion" "wait_until" (func $wait_until (param i64) (result i32)))
         (import "pinion" "clock" (func $clock (result i64)))"#;
     let in_an_hour = "(call $wait_until (i64.add (call $clock) (i64.const 3600000000000)))";
@@ -135,16 +149,14 @@ fn deadlines_outlast_a_failure_of_the_worker() {
     assert!(house.worker.time_to_deadline().is_some());
     house.commands.send(UNKNOWN).unwrap();
     house.worker.poll();
-    house.worker.poll();
-    assert_eq!(house.worker.meters().failures.value(), 1);
-    assert!(house.worker.time_to_deadline().is_some());
-    house.take_back();
     assert!(house.worker.time_to_deadline().is_none());
+    assert!(matches!(house.events.try_recv(), Ok(WorkerEvent::Ended { .. })));
+    house.take_back();
 }
 
 #[test]
-#[should_panic(expected = "a worker has failed 9 times within 10 s")]
-fn a_worker_that_fails_again_and_again_gives_up() {
+#[should_panic(expected = "a worker has panicked 9 times within 10 s")]
+fn a_worker_that_panics_again_and_again_gives_up() {
     let mut house = House::new(Bench::new());
     for _ in 0..=FAILURES {
         house.commands.send(UNKNOWN).unwrap();

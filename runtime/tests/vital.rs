@@ -209,10 +209,10 @@ fn a_panic_of_a_worker_is_logged_and_ends_the_process_only_if_it_happens_again_a
     let (text, status) = outcome("fail once");
     assert!(status.success(), "{status}: {text}");
     assert!(text.contains("ERROR thread core-9 panicked at "), "{text}");
-    assert!(text.contains("a worker has failed and begun anew"), "{text}");
+    assert!(text.contains("a worker has panicked: its instances end, and it begins anew"), "{text}");
     let (text, status) = outcome("fail for ever");
     assert_eq!(status.signal(), Some(SIGABRT), "{text}");
-    assert!(text.contains("a worker has failed 9 times within 10 s; the node cannot go on without it"), "{text}");
+    assert!(text.contains("a worker has panicked 9 times within 10 s; the node cannot go on without it"), "{text}");
 }
 
 #[test]

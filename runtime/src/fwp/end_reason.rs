@@ -66,9 +66,15 @@ pub enum EndReason {
     /// A call that it made failed in the node.
     #[error("it was ended in a call that it made: {0}")]
     HostPanicked(#[from] Panicked),
-    /// It had its turn when its worker failed.
-    #[error("its worker failed in its turn, for a reason that the operator finds in the node's log")]
+    /// Its worker panicked while it worked for this FWP.
+    #[error("its worker panicked in its turn, for a reason that the operator finds in the node's log")]
     WorkerPanicked,
+    /// Its worker panicked while it worked for another FWP, or for none.
+    #[error("its worker panicked in another function's turn and began anew")]
+    WorkerRestarted,
+    /// Workers have panicked in turns of its chain more than once.
+    #[error("its chain is banned for a time, as workers panicked in its turns")]
+    ChainBanned,
     /// An export is not what the builder saw.
     #[error("its exports are not what was admitted: {0}")]
     Broken(String),
@@ -142,6 +148,12 @@ impl EndReason {
         }
     }
 
+    /// Returns whether the end tells nothing about the instance: what others did ended it, or what instances before it did.
+    #[must_use]
+    pub fn is_of_others_doing(&self) -> bool {
+        matches!(self, Self::WorkerRestarted | Self::ChainBanned)
+    }
+
     /// Returns whether the tenant should look into it.
     #[must_use]
     pub fn is_failure(&self) -> bool {
@@ -154,6 +166,8 @@ impl EndReason {
                 | Self::Unproven
                 | Self::Reclaimed
                 | Self::Withdrawn
+                | Self::WorkerRestarted
+                | Self::ChainBanned
         )
     }
 }

@@ -1,27 +1,52 @@
-//! Bans of modules that keep exceeding their budgets: their chains serve no new clients, for a time that grows with each ban.
+//! Bans: chains that serve no new clients, for a time that grows with each ban, because of what they cost other tenants.
 //!
-//! A single overrun may be caused by a client's packets. Several overruns of one module in a short time are the module's fault, and each
-//! further instance of it takes a whole budget of processor time from others before it is ended.
+//! Modules are banned that keep exceeding their budgets. A single overrun may be caused by a client's packets. Several overruns of one module
+//! in a short time are the module's fault, and each further instance of it takes a whole budget of processor time from others before it is
+//! ended.
+//!
+//! Chains are banned in whose turns workers panicked. Each such panic ends all instances of a worker, so a chain is allowed one only, and a
+//! ban ends its instances on all workers.
 
 use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::ids::ModuleKey;
+use pinion_control::model::Chain;
+use pinion_mma::id::FwpId;
 
-/// Overruns that are tolerated within this time.
-const BORNE: u32 = 3;
-const MEMORY: Duration = Duration::from_secs(60);
-/// The first ban and the longest. Each ban is twice as long as the one before.
-const BAN_MIN: Duration = Duration::from_secs(1);
+use super::Launcher;
+use crate::fwp::end_reason::EndReason;
+use crate::ids::{ChainKey, ModuleKey};
+
+/// The longest ban. Each ban is twice as long as the one before.
 const BAN_MAX: Duration = Duration::from_secs(600);
-/// The last ban is forgotten after so many times its length without an overrun.
+/// The last ban is forgotten after so many times its length without a further occurrence.
 const FORGIVEN_AFTER: u32 = 10;
+
+/// Which of occurrences lead to a ban.
+#[derive(Debug, Clone, Copy)]
+struct BanPolicy {
+    /// Occurrences that are tolerated within `memory`.
+    tolerated: u32,
+    memory: Duration,
+    /// The first ban.
+    ban_min: Duration,
+}
+
+/// Overruns of modules.
+const OVERRUNS: BanPolicy =
+    BanPolicy { tolerated: 3, memory: Duration::from_secs(60), ban_min: Duration::from_secs(1) };
+
+/// Panics of workers in turns of chains.
+const WORKER_PANICS: BanPolicy =
+    BanPolicy { tolerated: 1, memory: Duration::from_secs(600), ban_min: Duration::from_secs(10) };
 
 #[derive(Debug)]
 struct Record {
-    /// When the first overrun that counts came.
+    /// When the first occurrence that counts came.
     since: Instant,
-    overruns: u32,
+    count: u32,
     /// The last ban, if there was any.
     ban: Option<Ban>,
 }
@@ -32,36 +57,92 @@ struct Ban {
     until: Instant,
 }
 
-/// All modules with overruns; see the module.
-#[derive(Debug, Default)]
-pub(super) struct Bans(HashMap<ModuleKey, Record>);
+/// All modules with overruns, or all chains in whose turns workers panicked; see the module.
+#[derive(Debug)]
+pub(super) struct Bans<K> {
+    policy: BanPolicy,
+    records: HashMap<K, Record>,
+}
 
-impl Bans {
-    /// Notes that an FWP of a module has exceeded its budget. Returns until when the module is banned for that, if it is.
-    pub(super) fn overran(&mut self, module: ModuleKey, now: Instant) -> Option<Instant> {
-        let record = self.0.entry(module).or_insert(Record { since: now, overruns: 0, ban: None });
+impl Bans<ModuleKey> {
+    /// Returns bans for overruns; there are none yet.
+    pub(super) fn of_modules() -> Self {
+        Self { policy: OVERRUNS, records: HashMap::new() }
+    }
+}
+
+impl Bans<ChainKey> {
+    /// Returns bans for panics of workers; there are none yet.
+    pub(super) fn of_chains() -> Self {
+        Self { policy: WORKER_PANICS, records: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash> Bans<K> {
+    /// Notes an occurrence: an overrun, or a panic. Returns until when its cause is banned for that, if it is.
+    pub(super) fn note(&mut self, cause: K, now: Instant) -> Option<Instant> {
+        let BanPolicy { tolerated, memory, ban_min } = self.policy;
+        let record = self.records.entry(cause).or_insert(Record { since: now, count: 0, ban: None });
         record.ban = record.ban.filter(|ban| now < ban.until + ban.length * FORGIVEN_AFTER);
-        // Overruns of instances that were running when the ban began are part of its cause, and do not count again.
+        // What comes of instances that were running when the ban began is part of its cause, and does not count again.
         if record.ban.is_some_and(|ban| now < ban.until) {
             return None;
         }
-        if now.saturating_duration_since(record.since) > MEMORY {
-            (record.since, record.overruns) = (now, 0);
+        if now.saturating_duration_since(record.since) > memory {
+            (record.since, record.count) = (now, 0);
         }
-        record.overruns += 1;
-        // After a ban no overrun is tolerated.
-        if record.ban.is_none() && record.overruns <= BORNE {
+        record.count += 1;
+        // After a ban nothing is tolerated.
+        if record.ban.is_none() && record.count <= tolerated {
             return None;
         }
-        let length = record.ban.map_or(BAN_MIN, |ban| (ban.length * 2).min(BAN_MAX));
+        let length = record.ban.map_or(ban_min, |ban| (ban.length * 2).min(BAN_MAX));
         let until = now + length;
         record.ban = Some(Ban { length, until });
         Some(until)
     }
 
-    /// Forgets modules that no longer exist.
-    pub(super) fn retain(&mut self, mut is_there: impl FnMut(&ModuleKey) -> bool) {
-        self.0.retain(|module, _| is_there(module));
+    /// Returns what is banned now, and until when.
+    pub(super) fn in_force(&self, now: Instant) -> impl Iterator<Item = (&K, Instant)> {
+        let until = move |record: &Record| record.ban.map(|ban| ban.until).filter(|until| now < *until);
+        self.records.iter().filter_map(move |(cause, record)| Some((cause, until(record)?)))
+    }
+
+    /// Forgets what no longer exists, but for bans in force: what was deleted may come back.
+    pub(super) fn retain(&mut self, mut is_there: impl FnMut(&K) -> bool, now: Instant) {
+        self.records.retain(|cause, record| is_there(cause) || record.ban.is_some_and(|ban| now < ban.until));
+    }
+}
+
+impl Launcher {
+    /// Handles that a worker panicked while it worked for an FWP. The FWP's chain is named in the log, and banned if that happens again: it
+    /// serves no new clients for a while, and its instances on all workers end.
+    pub(super) fn worker_panicked(&mut self, id: FwpId) {
+        let Some((index, stage)) = self.instances.stage_of(id) else { return };
+        let Some(entry) = self.catalogue.chain_mut(index) else { return };
+        let (now, spec) = (Instant::now(), Arc::clone(&entry.spec));
+        let (tenant, chain) = (&spec.tenant, &spec.name);
+        let module = spec.stages.get(stage).map_or("-", |stage| stage.module.as_str());
+        tracing::error!(%tenant, %chain, module, fwp = %id, "a worker panicked in a turn of this chain");
+        let key = (tenant.clone(), chain.clone());
+        let Some(until) = self.chain_bans.note(key.clone(), now) else { return };
+        let seconds = until.saturating_duration_since(now).as_secs();
+        tracing::error!(%tenant, %chain, seconds, "workers panicked in its turns again and again: it serves no new clients");
+        entry.rest_until(until);
+        self.instances.end_chain(index, &EndReason::ChainBanned);
+        self.status_table.entries().chain_banned(key, until);
+    }
+
+    /// Lets chains rest that are banned, and that may have been made anew meanwhile.
+    pub(super) fn keep_bans(&mut self, now: Instant) {
+        let Self { chain_bans, catalogue, .. } = self;
+        for ((tenant, name), until) in chain_bans.in_force(now) {
+            let is_it = |spec: &Chain| (&spec.tenant, &spec.name) == (tenant, name);
+            let index = catalogue.chains().find(|(_, entry)| is_it(&entry.spec)).map(|(index, _)| index);
+            if let Some(entry) = index.and_then(|index| catalogue.chain_mut(index)) {
+                entry.rest_until(until);
+            }
+        }
     }
 }
 
@@ -79,23 +160,23 @@ mod tests {
 
     #[test]
     fn some_overruns_are_tolerated_and_further_ones_ban_for_a_growing_time() {
-        let (mut bans, mut now) = (Bans::default(), Instant::now());
-        for _ in 0..BORNE {
-            assert_eq!(bans.overran(module(), now), None);
+        let (mut bans, mut now) = (Bans::of_modules(), Instant::now());
+        for _ in 0..OVERRUNS.tolerated {
+            assert_eq!(bans.note(module(), now), None);
         }
         for length in [1, 2, 4, 8] {
-            assert_eq!(bans.overran(module(), now), Some(now + length * S));
-            assert_eq!(bans.overran(module(), now + length * S / 2), None, "it is banned already");
+            assert_eq!(bans.note(module(), now), Some(now + length * S));
+            assert_eq!(bans.note(module(), now + length * S / 2), None, "it is banned already");
             now += length * S;
         }
     }
 
     #[test]
     fn no_ban_is_longer_than_the_longest() {
-        let (mut bans, mut now) = (Bans::default(), Instant::now());
+        let (mut bans, mut now) = (Bans::of_modules(), Instant::now());
         let mut longest = Duration::ZERO;
         for _ in 0..30 {
-            if let Some(until) = bans.overran(module(), now) {
+            if let Some(until) = bans.note(module(), now) {
                 longest = longest.max(until - now);
                 now = until;
             }
@@ -105,13 +186,26 @@ mod tests {
 
     #[test]
     fn overruns_far_apart_are_tolerated_and_an_old_ban_is_forgotten() {
-        let (mut bans, mut now) = (Bans::default(), Instant::now());
+        let (mut bans, mut now) = (Bans::of_modules(), Instant::now());
         for _ in 0..20 {
-            assert_eq!(bans.overran(module(), now), None);
-            now += MEMORY / 2;
+            assert_eq!(bans.note(module(), now), None);
+            now += OVERRUNS.memory / 2;
         }
-        assert_eq!((0..=BORNE).filter_map(|_| bans.overran(module(), now)).count(), 1);
-        now += S + S * FORGIVEN_AFTER + MEMORY;
-        assert_eq!(bans.overran(module(), now), None);
+        assert_eq!((0..=OVERRUNS.tolerated).filter_map(|_| bans.note(module(), now)).count(), 1);
+        now += S + S * FORGIVEN_AFTER + OVERRUNS.memory;
+        assert_eq!(bans.note(module(), now), None);
+    }
+
+    #[test]
+    fn a_chain_in_whose_turns_workers_panicked_is_banned_for_longer_from_the_second_panic_on() {
+        let chain = || (TenantName::new("mallory").unwrap(), "hog".parse().unwrap());
+        let (mut bans, now) = (Bans::of_chains(), Instant::now());
+        assert_eq!((bans.note(chain(), now), bans.in_force(now).count()), (None, 0));
+        assert_eq!(bans.note(chain(), now + WORKER_PANICS.memory + S), None, "the first was long ago");
+        let again = now + WORKER_PANICS.memory + 2 * S;
+        assert_eq!(bans.note(chain(), again), Some(again + 10 * S));
+        assert_eq!(bans.in_force(again + 9 * S).collect::<Vec<_>>(), [(&chain(), again + 10 * S)]);
+        assert_eq!(bans.in_force(again + 10 * S).count(), 0);
+        assert_eq!(bans.note(chain(), again + 10 * S), Some(again + 30 * S));
     }
 }

@@ -96,7 +96,10 @@ impl Launcher {
     fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
         let mut followed = self.catalogue.follow(state);
         self.abandon_stale(Instant::now());
-        self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some());
+        let now = Instant::now();
+        self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some(), now);
+        self.chain_bans.retain(|(tenant, chain)| state.chain(tenant, chain).is_some(), now);
+        self.keep_bans(now);
         let (wanted, room) = (self.catalogue.fwps_wanted(), self.instances.fwps_max());
         if wanted > room {
             followed.warnings.push(format!(

@@ -58,6 +58,18 @@ struct Instance {
     worker: WorkerIndex,
     fwps: Vec<FwpId>,
     life: Life,
+    /// It ended, and what others did ended it.
+    ended_by_others: bool,
+}
+
+/// An instance that ended before a client had it.
+pub struct EndedUnused {
+    /// Its chain.
+    pub chain: ChainIndex,
+    /// Its edition.
+    pub edition: Edition,
+    /// Whether what others did ended it, so that the next instance is none the worse.
+    pub by_others: bool,
 }
 
 /// The parts of an ending FWP that MMA and worker have given back.
@@ -349,8 +361,8 @@ impl Instances {
         self.unbound(id);
     }
 
-    /// Handles that the gateway has unbound an instance. Returns its chain and edition if it ended before a client had it.
-    pub fn unbound(&mut self, id: InstanceId) -> Option<(ChainIndex, Edition)> {
+    /// Handles that the gateway has unbound an instance. Returns what ended if that was before a client had it.
+    pub fn unbound(&mut self, id: InstanceId) -> Option<EndedUnused> {
         let instance = self.instances.get(&id)?;
         if instance.replacement == Replacement::UnderWay && instance.life == Life::Serving {
             self.lingering.push_back((Instant::now() + LINGER, id));
@@ -360,7 +372,12 @@ impl Instances {
             self.let_go(id);
         }
         let instance = self.instances.get_mut(&id)?;
-        std::mem::replace(&mut instance.in_cache, false).then_some((instance.chain, instance.edition))
+        let Instance { chain, edition, ended_by_others, .. } = *instance;
+        std::mem::replace(&mut instance.in_cache, false).then_some(EndedUnused {
+            chain,
+            edition,
+            by_others: ended_by_others,
+        })
     }
 
     /// Ends the instance of an FWP that ended by itself.
@@ -399,6 +416,9 @@ impl Instances {
         if self.step(id, Step::End(fate(reason))) {
             self.lines.gateway.command(Command::Unbind { instance: id });
             self.status_table.entries().ended(id, reason.account());
+            if let Some(instance) = self.instances.get_mut(&id) {
+                instance.ended_by_others = reason.is_of_others_doing();
+            }
         }
     }
 

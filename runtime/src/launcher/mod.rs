@@ -36,14 +36,14 @@ use pinion_mma::id::FwpId;
 use pinion_mma::mover::{MmaCommand, MmaEvent};
 use pinion_mma::notify::ReadyView;
 
+use self::active_chains::ChainEntry;
 pub use self::active_chains::{ActiveChains, ChainRecords, keys, wishes};
-use self::active_chains::{ChainEntry, Edition};
 use self::bans::Bans;
 use self::following::{Change, Draining, Following};
 pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
-use self::instances::{PrepareError, Prepared};
+use self::instances::{EndedUnused, PrepareError, Prepared};
 use self::loaded_templates::Unavailable;
 pub use self::loaded_templates::{LoadError, LoadedTemplate, LoadedTemplates};
 use self::preparation_queue::NoRoom;
@@ -54,6 +54,7 @@ use crate::cores::command_sender::CommandSender;
 use crate::cores::plan::CoreId;
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::instance_states::TemplateLife;
+use crate::ids::{ChainKey, ModuleKey};
 use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
 use crate::preemption::RunSlot;
@@ -140,7 +141,8 @@ pub struct Launcher {
     following: VecDeque<Following>,
     /// Chains with instances of older editions that may still serve.
     draining: Vec<Draining>,
-    bans: Bans,
+    bans: Bans<ModuleKey>,
+    chain_bans: Bans<ChainKey>,
     /// Whether a chain had no room for an instance when room was last made.
     lacks_room: bool,
     inbox: Arc<LauncherInbox>,
@@ -188,7 +190,8 @@ impl Launcher {
             change: None,
             following: VecDeque::new(),
             draining: Vec::new(),
-            bans: Bans::default(),
+            bans: Bans::of_modules(),
+            chain_bans: Bans::of_chains(),
             lacks_room: false,
             inbox,
             steps,
@@ -311,8 +314,8 @@ impl Launcher {
                 self.followed();
             }
             Message::Gateway(Event::Unbound { instance }) => {
-                if let Some((chain, edition)) = self.instances.unbound(instance) {
-                    self.ended_unused(chain, edition);
+                if let Some(ended) = self.instances.unbound(instance) {
+                    self.ended_unused(ended);
                 }
             }
             Message::Mma(MmaEvent::Detached(endpoint)) => self.instances.detached(endpoint),
@@ -323,6 +326,9 @@ impl Launcher {
                     self.overran(id);
                 }
                 self.instances.fwp_ended(id, &reason);
+                if reason == EndReason::WorkerPanicked {
+                    self.worker_panicked(id);
+                }
             }
             Message::Order(Order::Stop) | Message::Nothing => {}
         }
@@ -495,7 +501,7 @@ impl Launcher {
         };
         let Some(module) = self.instances.stage_of(id).and_then(module_of) else { return };
         let now = Instant::now();
-        let Some(until) = self.bans.overran(module.clone(), now) else { return };
+        let Some(until) = self.bans.note(module.clone(), now) else { return };
         let (tenant, name) = &module;
         let seconds = until.saturating_duration_since(now).as_secs();
         tracing::warn!(%tenant, module = %name, seconds, "it exceeds its budgets again and again: its chains serve no new clients");
@@ -510,11 +516,13 @@ impl Launcher {
     }
 
     /// Handles an instance that ended before a client got it: the chain backs off. An instance that ends while it serves a client may have
-    /// been ended by that client's packets; it is counted, but does not delay other clients.
-    fn ended_unused(&mut self, chain: ChainIndex, edition: Edition) {
+    /// been ended by that client's packets; it is counted, but does not delay other clients. Neither does what others did.
+    fn ended_unused(&mut self, EndedUnused { chain, edition, by_others }: EndedUnused) {
         if let Some(entry) = self.catalogue.chain_mut(chain).filter(|entry| entry.edition == edition) {
             entry.left_cache(edition);
-            entry.failed(Instant::now());
+            if !by_others {
+                entry.failed(Instant::now());
+            }
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Entries {
     pub warnings: Vec<String>,
     /// Modules that are banned because they exceed their budgets, and until when.
     banned: BTreeMap<ModuleKey, Instant>,
+    /// Chains that are banned because workers panicked in their turns, and until when.
+    banned_chains: BTreeMap<ChainKey, Instant>,
     /// The level of memory pressure.
     pub memory_level: Level,
     /// Tenants' shares of the node's FWPs.
@@ -135,6 +137,11 @@ impl ChainHealth {
             logged => Some(logged.replace((now, 0)).map_or(0, |(_, silent)| silent)),
         }
     }
+}
+
+/// Returns the seconds until then, rounded up.
+fn seconds_until(until: Instant, now: Instant) -> f64 {
+    until.saturating_duration_since(now).as_secs_f64().ceil()
 }
 
 /// One chain instance.
@@ -378,13 +385,31 @@ impl Entries {
         self.banned.insert(module, until);
     }
 
-    /// Returns a sentence for each banned module.
+    /// Notes that a chain is banned until `until`. The chain's status says so, too.
+    pub fn chain_banned(&mut self, chain: ChainKey, until: Instant) {
+        let now = Instant::now();
+        if let Some(health) = self.chains.get_mut(&chain) {
+            let seconds = seconds_until(until, now);
+            health.last_failure = Some(format!(
+                "workers panicked in its turns again and again: it serves no new clients for {seconds} s"
+            ));
+        }
+        self.banned_chains.retain(|_, until| *until > now);
+        self.banned_chains.insert(chain, until);
+    }
+
+    /// Returns a sentence for each banned module and chain.
     pub fn bans(&self) -> impl Iterator<Item = String> {
         let now = Instant::now();
-        self.banned.iter().filter(move |(_, until)| **until > now).map(move |((tenant, module), until)| {
-            let seconds = until.saturating_duration_since(now).as_secs_f64().ceil();
+        let modules = self.banned.iter().filter(move |(_, until)| **until > now).map(move |((tenant, module), until)| {
+            let seconds = seconds_until(*until, now);
             format!("module {tenant}/{module} exceeds its budgets again and again: for {seconds} s its chains serve no new clients")
-        })
+        });
+        let chains = self.banned_chains.iter().filter(move |(_, until)| **until > now);
+        modules.chain(chains.map(move |((tenant, chain), until)| {
+            let seconds = seconds_until(*until, now);
+            format!("workers panicked in turns of chain {tenant}/{chain} again and again: for {seconds} s it serves no new clients")
+        }))
     }
 
     /// Notes that an instance could not be prepared because of a memory limit. This recurs while memory is in use, so it is counted, and
@@ -490,6 +515,7 @@ impl StatusTable {
             followed_version: 0,
             warnings: Vec::new(),
             banned: BTreeMap::new(),
+            banned_chains: BTreeMap::new(),
             memory_level: Level::Calm,
             fwp_shares: FwpShares::default(),
             weights: Arc::default(),

@@ -25,7 +25,7 @@ use crate::instruments::latencies::{Latencies, LatencySnapshot};
 pub struct TurnMeters {
     /// For how long FWPs had the core, including the overhead of their turns.
     pub busy_ns: Counter,
-    /// How often the worker failed and began anew.
+    /// How often the worker panicked and began anew.
     pub failures: Counter,
     /// For how long FWPs waited for their turns, from when they had something to do.
     pub waits: Latencies,
@@ -55,12 +55,22 @@ pub struct ChainMeter {
     turns: Counter,
     preemptions: Counter,
     waits: Latencies,
+    /// In how many of the chain's next turns its worker is to panic. Exists in the tests of this crate only.
+    #[cfg(test)]
+    pub(crate) panics_planned: std::sync::atomic::AtomicU32,
 }
 
 impl Default for ChainMeter {
     fn default() -> Self {
         let [cpu_ns, turns, preemptions] = std::array::from_fn(|_| Counter::default());
-        Self { cpu_ns, turns, preemptions, waits: Latencies::coarse() }
+        Self {
+            cpu_ns,
+            turns,
+            preemptions,
+            waits: Latencies::coarse(),
+            #[cfg(test)]
+            panics_planned: std::sync::atomic::AtomicU32::new(0),
+        }
     }
 }
 
@@ -81,6 +91,15 @@ impl ChainMeter {
     #[inline]
     pub(crate) fn copied(&self, copying_ns: u64) {
         self.cpu_ns.add(copying_ns);
+    }
+
+    /// Panics if a test has planned that for this turn.
+    #[cfg(test)]
+    pub(crate) fn panic_if_planned(&self) {
+        use std::sync::atomic::Ordering;
+        let less_one = |planned: u32| planned.checked_sub(1);
+        let is_planned = self.panics_planned.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less_one).is_ok();
+        assert!(!is_planned, "as planned");
     }
 
     /// Records that an FWP has had a turn.

@@ -1,8 +1,9 @@
-//! How a worker goes on after its own code has panicked: with the same FWPs, and with records of them that are made anew.
+//! How a worker goes on after its own code has panicked: without the FWPs that it had, and with fresh records. Their clients get other
+//! instances. Other workers share nothing with it that a panic could leave half changed.
 
 use std::collections::VecDeque;
 
-use pinion_mma::id::TENANTS_MAX;
+use pinion_mma::id::{FwpId, TENANTS_MAX};
 
 use super::{Worker, WorkerEvent};
 use crate::fwp::end_reason::EndReason;
@@ -10,16 +11,16 @@ use crate::instruments::metrics::Rounds;
 use crate::scheduler::Scheduler;
 use crate::worker::timers::Timers;
 
-/// How often a worker may fail within [`WINDOW_NS`]. One that fails more often would do nothing else.
+/// How often a worker may panic within [`WINDOW_NS`]. One that panics more often would do nothing else.
 const FAILURES_MAX: usize = 8;
 const WINDOW_NS: u64 = 10_000_000_000;
 
-/// When the worker failed last.
+/// When the worker panicked last.
 #[derive(Default)]
 pub(super) struct Failures(VecDeque<u64>);
 
 impl Failures {
-    /// Notes a failure.
+    /// Notes a panic.
     ///
     /// # Panics
     /// If there are too many.
@@ -27,55 +28,65 @@ impl Failures {
         self.0.retain(|failed_ns| now_ns.saturating_sub(*failed_ns) < WINDOW_NS);
         self.0.push_back(now_ns);
         let count = self.0.len();
-        assert!(count <= FAILURES_MAX, "a worker has failed {count} times within {} s", WINDOW_NS / 1_000_000_000);
+        assert!(count <= FAILURES_MAX, "a worker has panicked {count} times within {} s", WINDOW_NS / 1_000_000_000);
     }
 }
 
 impl Worker {
-    /// Goes on after a failure. The FWP that had its turn ends, since it may be in any state; all others are at rest between two turns,
-    /// and look for input again. What the scheduler and the timers knew of them is derived from themselves. Tenants' accounts on this
-    /// worker begin anew, with what their budgets allow at once. Returns how much work that was. Allocates: it is no part of the fast path.
+    /// Begins anew after a panic. All FWPs of the worker end: any of them may share what the panic left in any state. The one that the worker
+    /// worked for ends with a reason of its own, and is reported first, so that the launcher can ban its chain. Nothing of what scheduler,
+    /// timers and readings of metrics knew is kept; tenants' accounts on this worker begin with what their budgets allow at once. The worker
+    /// keeps the FWPs until they are released, as the MMA copies into their memory. Returns how much work that was. Allocates: it is no part
+    /// of the fast path.
     ///
     /// # Panics
-    /// If the worker fails too often.
+    /// If the worker panics too often.
     #[cold]
     pub(super) fn begin_anew(&mut self) -> usize {
         self.clock.end();
-        let now_ns = self.clock.now_ns();
-        self.failures.note(now_ns);
+        self.failures.note(self.clock.now_ns());
         self.meters.failures.add(1);
+        let culprit = self.culprit();
         self.finish_release();
-        let (fwps_max, quantum_ns) = (self.fwps.len(), self.clock.quantum_ns());
-        let before = std::mem::replace(&mut self.scheduler, Scheduler::new(fwps_max, TENANTS_MAX, quantum_ns));
+        let fwps_max = self.fwps.len();
+        self.scheduler = Scheduler::new(fwps_max, TENANTS_MAX, self.clock.quantum_ns());
         (self.timers, self.rounds) = (Timers::new(fwps_max), Rounds::new(fwps_max));
+        let upcoming = std::mem::take(&mut self.rehearsals).upcoming;
+        self.keep_warm(upcoming);
+        (self.passed_on, self.kept_to_itself) = (false, false);
         self.noticed.clear();
         self.sent.iter_mut().for_each(Vec::clear);
         let mut ended = Vec::new();
         for fwp in self.fwps.iter_mut().flatten().filter(|fwp| !fwp.is_end_reported()) {
             let id = fwp.id();
-            // The MMA may not have been notified of what it has sent.
+            // The MMA may not have been notified of what it sent.
             self.mmas[id.mma(self.mmas.len()).0].raise(id);
-            if before.has_core(id) || fwp.end_reason().is_some() {
-                fwp.stop(fwp.end_reason().cloned().unwrap_or(EndReason::WorkerPanicked));
+            if Some(id) == culprit {
+                fwp.stop(EndReason::WorkerPanicked);
+                ended.insert(0, id);
+            } else {
+                if fwp.end_reason().is_none() {
+                    fwp.stop(EndReason::WorkerRestarted);
+                }
                 ended.push(id);
-                continue;
-            }
-            self.scheduler.adopt(id, fwp.terms().share, now_ns);
-            // In its next turn it finds what it has missed.
-            self.scheduler.wake(id, now_ns);
-            if fwp.readings().is_some() {
-                self.rounds.ran(id.index, now_ns);
             }
         }
         ended.iter().for_each(|id| self.report_end(*id));
-        tracing::error!(ended = ended.len(), "a worker has failed and begun anew");
+        tracing::error!(ended = ended.len(), "a worker has panicked: its instances end, and it begins anew");
         1
     }
 
-    /// Releases the FWP whose release was under way when the worker failed.
+    /// Returns the FWP that the worker worked for: which had its turn, or was adopted or released.
+    fn culprit(&mut self) -> Option<FwpId> {
+        let had_turn = || self.fwps.iter().flatten().map(|fwp| fwp.id()).find(|id| self.scheduler.has_core(*id));
+        self.commanded.take().or_else(had_turn)
+    }
+
+    /// Releases the FWP whose release was under way when the worker panicked.
     fn finish_release(&mut self) {
         let Some(id) = self.releasing.take() else { return };
         if let Some(fwp) = self.fwps.get_mut(id.index as usize).and_then(|fwp| fwp.take_if(|fwp| fwp.id() == id)) {
+            self.report(WorkerEvent::Ended { id, reason: EndReason::WorkerPanicked });
             self.report(WorkerEvent::Released(fwp));
         }
     }
@@ -108,7 +119,7 @@ mod tests {
         (bench, worker, commands, events)
     }
 
-    /// Lets the worker fail, and returns why its only FWP has ended.
+    /// Lets the worker panic in its only FWP's turn, and returns why that has ended.
     fn end_by_failure(guest: &str) -> EndReason {
         let (mut bench, mut worker, _commands, events) = worker_with(guest);
         // It cannot note what an FWP has sent.
@@ -124,31 +135,49 @@ mod tests {
     }
 
     #[test]
-    fn the_fwp_that_has_its_turn_when_its_worker_fails_ends() {
+    fn the_fwp_that_has_its_turn_when_its_worker_panics_ends_with_a_reason_of_its_own() {
         assert_eq!(end_by_failure(ECHO), EndReason::WorkerPanicked);
     }
 
     #[test]
-    fn an_end_that_was_not_reported_before_its_worker_failed_is_reported_with_its_own_reason() {
+    fn an_fwp_in_whose_last_turn_its_worker_panics_is_reported_as_the_one_that_had_its_turn() {
         let returns = ECHO
             .replace("(br $for_ever)", "(return)")
             .replace("(block $done", "(if (local.get $left) (then (return))) (block $done");
-        assert_eq!(end_by_failure(&returns), EndReason::Returned);
+        assert_eq!(end_by_failure(&returns), EndReason::WorkerPanicked);
     }
 
     #[test]
-    fn an_fwp_whose_release_fails_is_released_all_the_same() {
-        let (mut bench, mut worker, commands, events) = worker_with(ECHO);
-        worker.timers = Timers::new(0);
+    fn an_fwp_whose_adoption_fails_ends_with_the_reason_of_the_one_that_had_its_turn() {
+        let mut bench = Bench::new();
+        let (mut worker, commands, events) = bench.worker();
+        worker.scheduler = Scheduler::new(0, TENANTS_MAX, 1);
+        let fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
+        commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
+        worker.poll();
+        let Ok(WorkerEvent::Ended { id, reason }) = events.try_recv() else { panic!("its end is not reported") };
+        assert_eq!((id, reason), (ID, EndReason::WorkerPanicked));
         commands.send(WorkerCommand::Release(ID)).unwrap();
         worker.poll();
-        assert_eq!(worker.meters.failures.value(), 1);
         let Ok(WorkerEvent::Released(fwp)) = events.try_recv() else { panic!("it was not released") };
         bench.dismantle(*fwp);
     }
 
     #[test]
-    fn only_failures_of_the_last_ten_seconds_count() {
+    fn an_fwp_whose_release_fails_is_released_all_the_same_and_named() {
+        let (mut bench, mut worker, commands, events) = worker_with(ECHO);
+        worker.timers = Timers::new(0);
+        commands.send(WorkerCommand::Release(ID)).unwrap();
+        worker.poll();
+        assert_eq!(worker.meters.failures.value(), 1);
+        let Ok(WorkerEvent::Ended { id, reason }) = events.try_recv() else { panic!("it is not named") };
+        assert_eq!((id, reason), (ID, EndReason::WorkerPanicked));
+        let Ok(WorkerEvent::Released(fwp)) = events.try_recv() else { panic!("it was not released") };
+        bench.dismantle(*fwp);
+    }
+
+    #[test]
+    fn only_panics_of_the_last_ten_seconds_count() {
         let mut failures = Failures::default();
         (0..100).for_each(|number| failures.note(number * WINDOW_NS / FAILURES_MAX as u64));
         let too_many = std::panic::catch_unwind(move || failures.note(99 * WINDOW_NS / FAILURES_MAX as u64 + 1));

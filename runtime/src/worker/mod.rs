@@ -61,6 +61,16 @@ pub enum WorkerCommand {
     },
 }
 
+impl WorkerCommand {
+    /// Returns the FWP that it is about.
+    fn fwp(&self) -> FwpId {
+        match self {
+            Self::Adopt(fwp) => fwp.id(),
+            Self::Release(id) | Self::ChargeCopying { id, .. } => *id,
+        }
+    }
+}
+
 /// What a worker tells the launcher.
 pub enum WorkerEvent {
     /// This FWP will never run again; the worker keeps it until it is released.
@@ -98,6 +108,8 @@ pub struct Worker {
     elsewhere: Option<Box<UseElsewhere>>,
     meters: Arc<TurnMeters>,
     failures: Failures,
+    /// The FWP that the command under way is about.
+    commanded: Option<FwpId>,
     /// The FWP that is being released.
     releasing: Option<FwpId>,
     /// Deadlines of waiting FWPs.
@@ -142,6 +154,7 @@ impl Worker {
             elsewhere: None,
             meters: Arc::default(),
             failures: Failures::default(),
+            commanded: None,
             releasing: None,
             timers: Timers::new(fwps_max),
             rounds: Rounds::new(fwps_max),
@@ -174,7 +187,7 @@ impl Worker {
         &self.meters
     }
 
-    /// Does the work at hand and returns how much it did. If that panics, the worker begins anew, and the FWP that had its turn ends.
+    /// Does the work at hand and returns how much it did. If that panics, all of its FWPs end, and the worker begins anew.
     ///
     /// # Panics
     /// If that happens too often.
@@ -338,11 +351,12 @@ impl Worker {
         let mut done = 0;
         while let Ok(command) = self.commands.try_recv() {
             done += 1;
+            self.commanded = Some(command.fwp());
             match command {
                 WorkerCommand::Adopt(fwp) => {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
-                    // First into the table, as the FWP must outlive a failure of the scheduler.
+                    // First into the table, as the FWP's memory must outlive a failure of the scheduler.
                     let (id, share) = (fwp.id(), fwp.terms().share);
                     self.fwps[index] = Some(fwp);
                     self.scheduler.adopt(id, share, self.clock.now_ns());
@@ -357,6 +371,7 @@ impl Worker {
                 }
             }
         }
+        self.commanded = None;
         done
     }
 
@@ -389,6 +404,10 @@ impl Worker {
             let _ = self.scheduler.charge(id, 0, *now_ns, After::Over);
             return TurnOutcome::Less;
         };
+        #[cfg(test)]
+        if occasion == TurnReason::Work {
+            fwp.terms().meter().panic_if_planned();
+        }
         let (turn, ended_ns) = fwp.turn(occasion, &self.clock, *now_ns);
         let cpu_ns = ended_ns.saturating_sub(*now_ns);
         *now_ns = ended_ns;

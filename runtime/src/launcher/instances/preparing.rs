@@ -201,6 +201,7 @@ impl Instances {
             worker,
             fwps: ids,
             life: Life::Making,
+            ended_by_others: false,
         };
         self.instances.insert(id, instance);
         self.lines.keep_alives.found_place();
