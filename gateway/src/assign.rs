@@ -36,7 +36,7 @@ use crate::headers::{self, FlowKey, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::{Redelivery, Rule, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
@@ -423,6 +423,11 @@ impl Assigner {
             Some(slot) => Assignment::To(self.instances.entrance(slot).first),
             None => self.want(&key, None),
         }
+    }
+
+    /// Returns what becomes of calls of this chain whose instance ends before it answers.
+    pub(crate) fn redelivery(&self, chain: ChainIndex) -> Redelivery {
+        self.rules.redelivery(chain)
     }
 
     /// Returns the chain of a frame that is dropped. As cheap as [`Assigner::assign`].

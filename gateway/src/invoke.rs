@@ -12,6 +12,10 @@
 //! the call whose token it carries, and only once, so no function can answer for another. All callers of a chain share
 //! one instance of it, which also serves the clients of the chain's `shared` rules.
 //!
+//! If that instance ends before it answers, the call fails. If its chain is idempotent ([`crate::rules::Redelivery`]), it
+//! is delivered again, to another instance, [`REDELIVERIES_MAX`] times at most and within its caller's timeout. That
+//! takes no memory besides the call's own: its payload stays in the [`Invocation`] until there is an answer.
+//!
 //! The port belongs to the gateway's thread: it takes no lock, and allocates nothing after it was made. An
 //! [`Invocation`] is memory that circulates between dispatcher and port. There are as many as there may be calls under
 //! way.
@@ -30,6 +34,9 @@ use crate::drops::DropReason;
 /// The port's name in reports. No other port may have it.
 pub const INVOKE_PORT: &str = "invoke";
 
+/// How often a call of an idempotent chain is delivered again at most.
+pub const REDELIVERIES_MAX: u8 = 3;
+
 /// Why a call has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
@@ -43,6 +50,8 @@ pub enum Failure {
     Busy,
     /// The instance that had the message ended without an answer.
     Ended,
+    /// Each of the instances that had the message ended without an answer: as many as an idempotent call is given to.
+    EndedEachTime,
     /// The caller has given the call up.
     Cancelled,
 }

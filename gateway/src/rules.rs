@@ -81,6 +81,18 @@ pub struct ChainSettings {
     pub weight: u32,
     /// FWPs of an instance.
     pub fwps: u32,
+    /// What becomes of its calls whose instance ends before it answers.
+    pub redelivery: Redelivery,
+}
+
+/// What becomes of calls of a chain whose instance ends before it answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redelivery {
+    /// They fail: the instance may have done what it was called for.
+    #[default]
+    Never,
+    /// They are delivered again, to another instance: to be called more than once is the same as to be called once.
+    Idempotent,
 }
 
 /// Why a set of rules cannot be made.
@@ -114,6 +126,8 @@ pub struct RuleSet {
     tenants: Box<[TenantIndex]>,
     /// By chain: FWPs of an instance.
     fwps: Box<[u32]>,
+    /// By chain: what becomes of its calls whose instance ends.
+    redeliveries: Box<[Redelivery]>,
     /// The tenants with chains, each once, and their weights.
     weights: Box<[(TenantIndex, u32)]>,
 }
@@ -133,10 +147,12 @@ impl RuleSet {
         let mut backs = vec![PortSet::EMPTY; places].into_boxed_slice();
         let mut tenants = vec![TenantIndex(0); places].into_boxed_slice();
         let mut fwps = vec![1; places].into_boxed_slice();
+        let mut redeliveries = vec![Redelivery::Never; places].into_boxed_slice();
         let weights: BTreeMap<_, _> = chains.iter().map(|settings| (settings.tenant, settings.weight)).collect();
         for settings in chains {
             tenants[settings.chain.0 as usize] = settings.tenant;
             fwps[settings.chain.0 as usize] = settings.fwps;
+            redeliveries[settings.chain.0 as usize] = settings.redelivery;
             backs[settings.chain.0 as usize] = settings.back;
             idle_timeouts_ns[settings.chain.0 as usize] = Some(settings.idle_timeout_ns);
             tenures[settings.chain.0 as usize] = Some(settings.generation);
@@ -150,7 +166,8 @@ impl RuleSet {
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
         let weights = weights.into_iter().collect();
-        Ok(Self { rules: rules.into(), classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, weights })
+        let rules = rules.into();
+        Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, weights })
     }
 
     /// Returns the rule that applies to a flow.
@@ -175,6 +192,12 @@ impl RuleSet {
     #[must_use]
     pub fn fwps(&self, chain: ChainIndex) -> u32 {
         self.fwps.get(chain.0 as usize).copied().unwrap_or(1)
+    }
+
+    /// Returns what becomes of calls of the chain whose instance ends before it answers.
+    #[must_use]
+    pub fn redelivery(&self, chain: ChainIndex) -> Redelivery {
+        self.redeliveries.get(chain.0 as usize).copied().unwrap_or_default()
     }
 
     /// Returns the tenants with chains, each once, and their weights.

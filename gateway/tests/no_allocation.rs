@@ -18,7 +18,7 @@ use pinion_gateway::invoke::{Dispatcher, FunctionRef, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
-use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
@@ -215,6 +215,7 @@ fn rules(policy: Policy) -> Arc<RuleSet> {
         tenant: TenantIndex(0),
         weight: 1,
         fwps: 1,
+        redelivery: Redelivery::Never,
     };
     let other = |number: u16| {
         let matches = Match { protocol: Some(17), source_ports: Some(number..=number + 3), ..Match::default() };

@@ -316,6 +316,9 @@ module = "macswap"
 fn a_chain_defines_where_each_output_leads_and_how_many_frames_it_holds() {
     let chain = &read(FAN_OUT).unwrap().chains[0].chain;
     assert_eq!(chain.hold_frames, 32);
+    assert!(!chain.idempotent);
+    let idempotent = FAN_OUT.replace("hold_frames = 32", "idempotent = true");
+    assert!(read(&idempotent).unwrap().chains[0].chain.idempotent);
     let wan = Output::Port("wan".parse().unwrap());
     assert_eq!(chain.stages[0].outputs, [Output::Stage(1), Output::Stage(2), Output::Egress, wan]);
     assert_eq!((&chain.stages[1].outputs, &chain.stages[2].outputs), (&vec![Output::Egress], &vec![Output::Egress]));

@@ -141,6 +141,9 @@ pub struct Chain {
     /// How many frames an instance holds before its first stage when that has no free slot. Unless it is 0, a stage
     /// also waits for a free slot in the next stage. With 0, a frame that finds no free slot is dropped.
     pub hold_frames: u32,
+    /// Whether calling the chain more than once with a message is the same as calling it once. If so, a call whose
+    /// instance ends before it answers is delivered again, to another instance. If not, it fails.
+    pub idempotent: bool,
     /// The fields of state that its stages may use. Chains of a tenant that declare a field of the same name share it.
     pub fields: Vec<Field>,
     /// How each FWP of the chain may use its core.
@@ -182,6 +185,7 @@ impl Chain {
             cache_min: Self::CACHE_MIN,
             cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
+            idempotent: false,
             fields: Vec::new(),
             scheduling: Scheduling::default(),
         }

@@ -185,6 +185,10 @@ pub struct NodeStatus {
     pub log_lines_lost: u64,
     /// Lines of functions that were left out of the node's own log, because a tenant exceeded its rate limit there.
     pub guest_lines_left_out: u64,
+    /// How often workers have panicked since the node started: the sum of [`CoreStatus::worker_panics`].
+    pub worker_panics: u64,
+    /// How often calls of idempotent chains were delivered again, as the instance that had them ended.
+    pub calls_redelivered: u64,
     /// Templates that are being built, oldest first.
     pub builds: Vec<BuildStatus>,
     /// Tenants with active chains.
@@ -287,6 +291,8 @@ pub struct CoreStatus {
     pub core: u32,
     /// Its roles, such as `gateway`, `mma`, `worker`, `control`.
     pub roles: Vec<String>,
+    /// How often its worker has panicked since the node started. All instances of the worker ended each time.
+    pub worker_panics: u64,
 }
 
 /// A port of the gateway.

@@ -116,7 +116,7 @@ same_fields!(
         activations,
     }
 );
-same_fields!(CoreStatus, Core { core, roles });
+same_fields!(CoreStatus, Core { core, roles, worker_panics });
 same_fields!(DropCount, DropCount { reason, count });
 same_fields!(ChainDrop, ChainDrop { place, reason, count });
 same_fields!(LatencyStatus, Latency { count, p50_ns, p90_ns, p99_ns, max_ns });
@@ -171,6 +171,8 @@ impl proto::Status {
             dropped_instance_ended: node.dropped_instance_ended,
             log_lines_lost: node.log_lines_lost,
             guest_lines_left_out: node.guest_lines_left_out,
+            worker_panics: node.worker_panics,
+            calls_redelivered: node.calls_redelivered,
             builds: node.builds.into_iter().map(Into::into).collect(),
             tenants: node.tenants.into_iter().map(Into::into).collect(),
             activation: Some(node.activation.into()),
@@ -198,6 +200,8 @@ impl TryFrom<proto::Status> for NodeStatus {
             dropped_instance_ended: message.dropped_instance_ended,
             log_lines_lost: message.log_lines_lost,
             guest_lines_left_out: message.guest_lines_left_out,
+            worker_panics: message.worker_panics,
+            calls_redelivered: message.calls_redelivered,
             builds: message.builds.into_iter().map(BuildStatus::try_from).collect::<Result<_, _>>()?,
             tenants: message.tenants.into_iter().map(TenantStatus::try_from).collect::<Result<_, _>>()?,
             activation: message.activation.unwrap_or_default().into(),

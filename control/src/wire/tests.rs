@@ -2,8 +2,8 @@ use crate::model::{
     Access, Chain, Field, Grant, Match, Module, Outcome, Output, Policy, Reverse, Rule, Scheduling, Stage, WhenFull,
 };
 use crate::node::{
-    BuildPhase, BuildStatus, ChainDrop, ChainStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus, MeterStatus,
-    NodeStatus, StateFieldStatus, TenantStatus,
+    BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus,
+    MeterStatus, NodeStatus, StateFieldStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -40,6 +40,7 @@ fn objects_come_through_messages_as_they_were() {
     chain.cache_max = 7;
     chain.memory_total_kib = Some(1 << 20);
     chain.hold_frames = 9;
+    chain.idempotent = true;
     let port = |name: &str| name.parse().unwrap();
     chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: port("lan") });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
@@ -176,6 +177,9 @@ fn the_resource_use_of_chains_and_tenants_comes_through_messages_as_it_was() {
         dropped_instance_ended: 6,
         log_lines_lost: 7,
         guest_lines_left_out: 8,
+        worker_panics: 9,
+        calls_redelivered: 10,
+        cores: vec![CoreStatus { core: 3, roles: vec!["worker".into()], worker_panics: 9 }],
         tenants,
         ..NodeStatus::default()
     };

@@ -378,7 +378,7 @@ impl Node for TestNode {
             version: "0.0.0-test".into(),
             uptime_ms: 1500,
             followed_version,
-            cores: vec![CoreStatus { core: 1, roles: vec!["gateway".into(), "worker".into()] }],
+            cores: vec![CoreStatus { core: 1, roles: vec!["gateway".into(), "worker".into()], worker_panics: 0 }],
             ports: vec![PortStatus {
                 name: PORT.parse().unwrap(),
                 device: "net_tap0".into(),

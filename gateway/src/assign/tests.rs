@@ -6,7 +6,7 @@ use crate::flows::ClientLabel;
 use crate::headers::{Ingress, Part, Vlan};
 use crate::id::ChainGeneration;
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
-use crate::rules::{ChainSettings, Match, Policy, Rule};
+use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::{self as frames, *};
 use pinion_mma::id::TenantIndex;
 use pinion_mma::wiring::direction::PortSet;
@@ -291,6 +291,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         tenant: TenantIndex(0),
         weight: 1,
         fwps: 1,
+        redelivery: Redelivery::Never,
     };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));

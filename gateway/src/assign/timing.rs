@@ -4,7 +4,7 @@
 use super::*;
 use crate::headers::{Ingress, Vlan};
 use crate::id::ChainGeneration;
-use crate::rules::{ChainSettings, Match, Policy, Rule};
+use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::*;
 use pinion_mma::id::TenantIndex;
 use pinion_mma::wiring::direction::PortSet;
@@ -32,6 +32,7 @@ fn rules(count: u32) -> RuleSet {
         tenant: TenantIndex(0),
         weight: 1,
         fwps: 1,
+        redelivery: Redelivery::Never,
     };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }

@@ -2,11 +2,12 @@
 
 use super::handover::Handover;
 use super::{Gateway, PENDING_TIMEOUT_NS};
-use crate::assign::Assignment;
+use crate::assign::{Assigner, Assignment};
 use crate::drops::DropReason;
 use crate::gateway::buffer_return::BufferReturn;
 use crate::id::ChainIndex;
 use crate::invoke::{Failure, InvokePort};
+use crate::rules::Redelivery;
 use pinion_mma::id::FwpId;
 
 impl Gateway {
@@ -14,14 +15,7 @@ impl Gateway {
     pub(super) fn take_calls(&mut self, now_ns: u64) -> usize {
         let Self { invoke, assigner, handover, bin, burst, .. } = self;
         let Some(port) = invoke else { return 0 };
-        port.receive(*burst, |port, place| {
-            let Some((function, called_ns)) = port.function(place) else { return };
-            match assigner.assign_call(function, called_ns, now_ns) {
-                Assignment::To(entry) => send_message(port, place, entry, handover, bin),
-                Assignment::Wait { .. } | Assignment::Join { .. } => port.wait(place, now_ns + PENDING_TIMEOUT_NS),
-                Assignment::Drop(reason) => fail(port, place, reason, bin),
-            }
-        })
+        port.receive(*burst, |port, place| deliver(port, place, assigner, handover, bin, now_ns))
     }
 
     /// Serves the calls that wait for a chain, once one of its instances is ready and no frame has bound it first.
@@ -48,11 +42,41 @@ impl Gateway {
         }
     }
 
-    /// Ends calls whose time is over.
+    /// Ends calls whose time is over, and delivers calls of idempotent chains again whose instance has ended. Their
+    /// callers have given them a place already, so that takes nothing of what others may have.
     pub(super) fn end_overdue_calls(&mut self, now_ns: u64) -> usize {
-        let Self { invoke: Some(port), bin, .. } = self else { return 0 };
-        let index = port.index();
-        port.sweep(now_ns, |chain| bin.count_of_chain(index, Some(chain), DropReason::NoInstance))
+        let Self { invoke: Some(port), assigner, handover, bin, .. } = self else { return 0 };
+        port.sweep(now_ns, |port, place, failure| {
+            let chain = port.function(place).map(|(function, _)| function.chain);
+            match (failure, chain.map(|chain| assigner.redelivery(chain))) {
+                (Failure::Ended, Some(Redelivery::Idempotent)) if port.take_back(place, now_ns) => {
+                    deliver(port, place, assigner, handover, bin, now_ns);
+                }
+                (Failure::NoInstance, _) => {
+                    bin.count_of_chain(port.index(), chain, DropReason::NoInstance);
+                    port.fail(place, failure);
+                }
+                _ => port.fail(place, failure),
+            }
+        })
+    }
+}
+
+/// Sends a call to the instance that serves its chain's callers, or makes it wait for one.
+#[inline]
+fn deliver(
+    port: &mut InvokePort,
+    place: u32,
+    assigner: &mut Assigner,
+    handover: &mut Handover,
+    bin: &mut BufferReturn,
+    now_ns: u64,
+) {
+    let Some((function, called_ns)) = port.function(place) else { return };
+    match assigner.assign_call(function, called_ns, now_ns) {
+        Assignment::To(entry) => send_message(port, place, entry, handover, bin),
+        Assignment::Wait { .. } | Assignment::Join { .. } => port.wait(place, now_ns + PENDING_TIMEOUT_NS),
+        Assignment::Drop(reason) => fail(port, place, reason, bin),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::messages::Event;
 use crate::port::LinkState;
 use crate::port::heap::HeapPool;
 use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
-use crate::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
 use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
@@ -37,6 +37,8 @@ mod sources;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const IDLE_TIMEOUT_NS: u64 = 5_000_000_000;
 const POOL: usize = 1024;
+/// The chain whose calls are delivered again if their instance ends.
+const REPEATED: u32 = 1;
 
 struct Rig {
     gateway: Gateway,
@@ -123,6 +125,7 @@ impl Rig {
             tenant: TenantIndex(0),
             weight: 1,
             fwps: 1,
+            redelivery: if chain == REPEATED { Redelivery::Idempotent } else { Redelivery::Never },
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));

@@ -3,8 +3,9 @@
 //! ```text
 //!            enter                 deliver                 end
 //!    free ----------> entered -----------------> with a function -----> free
-//!                         \                       ^            /
-//!                          `-- wait --> waiting --'-----------'
+//!                      ^  \                       ^        /   /
+//!                      |   `-- wait --> waiting --'-------+---'
+//!                      `--------- deliver again ---------'
 //! ```
 //!
 //! Fixed tables, by place. The fields that every sweep reads lie together.
@@ -13,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::dispatcher::Invocation;
 use super::message::CallRef;
-use super::{Failure, FunctionRef};
+use super::{Failure, FunctionRef, REDELIVERIES_MAX};
 use crate::flows::index::{List, ListLinks};
 use crate::id::{CHAINS_MAX, ChainIndex};
 
@@ -36,6 +37,8 @@ struct CallSlot {
     token: u64,
     /// The failure that the call ends with if its time runs out.
     failure: Failure,
+    /// How often it was delivered again, as the instance that had it ended.
+    redeliveries: u8,
 }
 
 /// How an answer relates to the calls.
@@ -68,7 +71,13 @@ impl Calls {
     pub(super) fn new(calls_max: usize) -> Self {
         let mut links = ListLinks::new(calls_max);
         let free = List::all(&mut links);
-        let place = CallSlot { state: State::Free, chain: ChainIndex(0), token: 0, failure: Failure::Deadline };
+        let place = CallSlot {
+            state: State::Free,
+            chain: ChainIndex(0),
+            token: 0,
+            failure: Failure::Deadline,
+            redeliveries: 0,
+        };
         Self {
             ends_ns: vec![NEVER; calls_max].into(),
             places: vec![place; calls_max].into(),
@@ -97,7 +106,8 @@ impl Calls {
         let token = self.tokens.hash_one(self.next_number);
         self.next_number += 1;
         let chain = invocation.function.chain;
-        self.places[place as usize] = CallSlot { state: State::Entered, chain, token, failure: Failure::Deadline };
+        self.places[place as usize] =
+            CallSlot { state: State::Entered, chain, token, failure: Failure::Deadline, redeliveries: 0 };
         self.ends_ns[place as usize] = invocation.deadline_ns;
         self.invocations[place as usize] = Some(invocation);
         self.under_way += 1;
@@ -158,6 +168,31 @@ impl Calls {
             if place.chain == chain && place.state == State::Delivered && until_ns < *end_ns {
                 (*end_ns, place.failure) = (until_ns, Failure::Ended);
             }
+        }
+    }
+
+    /// Takes a call back whose instance has ended, to be delivered again. Its token stays: an answer that was on its way
+    /// is as good as another one. Returns whether it may be: not if it was often enough.
+    pub(super) fn take_back(&mut self, place: u32, now_ns: u64) -> bool {
+        let CallSlot { state, failure, redeliveries, .. } = &mut self.places[place as usize];
+        let Some(invocation) = self.invocations[place as usize].as_deref_mut() else { return false };
+        if *state != State::Delivered || *redeliveries == REDELIVERIES_MAX {
+            return false;
+        }
+        // From now on it waits for another instance.
+        invocation.called_ns = now_ns;
+        (*state, *failure, *redeliveries) = (State::Entered, Failure::Deadline, *redeliveries + 1);
+        self.ends_ns[place as usize] = invocation.deadline_ns;
+        true
+    }
+
+    /// Returns the failure of a call that its caller is told, if it ends with this one now. A call that an instance had
+    /// may have been carried out, whatever kept it from the next instance.
+    pub(super) fn told(&self, place: u32, failure: Failure) -> Failure {
+        match (failure, self.places.get(place as usize).map_or(0, |place| place.redeliveries)) {
+            (Failure::Deadline | Failure::Cancelled, _) | (_, 0) => failure,
+            (Failure::Ended, REDELIVERIES_MAX) => Failure::EndedEachTime,
+            _ => Failure::Ended,
         }
     }
 

@@ -32,6 +32,8 @@ pub struct InvokeCounters {
     pub unknown: Counter,
     /// Calls that ended without an answer.
     pub failed: Counter,
+    /// Times that a call was delivered again, as the instance that had it ended.
+    pub redelivered: Counter,
 }
 
 /// See [`super`].
@@ -189,8 +191,16 @@ impl InvokePort {
         }
     }
 
+    /// Takes a call back whose instance has ended, to be delivered again. Returns whether it may be.
+    pub(crate) fn take_back(&mut self, place: u32, now_ns: u64) -> bool {
+        let is_taken = self.calls.take_back(place, now_ns);
+        self.counters.redelivered.add(is_taken.into());
+        is_taken
+    }
+
     /// Ends a call without an answer.
     pub(crate) fn fail(&mut self, place: u32, failure: Failure) {
+        let failure = self.calls.told(place, failure);
         if let Some(invocation) = self.calls.end(place) {
             self.give_back(invocation, Err(failure));
         }
@@ -207,9 +217,9 @@ impl InvokePort {
         line.has_staged = true;
     }
 
-    /// Ends calls whose time is over, if it is time to check. Returns how many. Calls `over` for those that had waited
-    /// for an instance.
-    pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(ChainIndex)) -> usize {
+    /// Finds calls whose time is over, if it is time to check, and ends those that their callers have given up. Returns
+    /// how many. `over` is given the place of each, and why its time is over, and must fail it or deliver it again.
+    pub(crate) fn sweep(&mut self, now_ns: u64, mut over: impl FnMut(&mut Self, u32, Failure)) -> usize {
         let mut ended = if self.has_cancelled() { self.end_cancelled() } else { 0 };
         if self.calls.under_way() == 0 || now_ns.saturating_sub(self.swept_ns) < SWEEP_INTERVAL_NS {
             return ended;
@@ -217,12 +227,7 @@ impl InvokePort {
         self.swept_ns = now_ns;
         let mut from = 0;
         while let Some((place, failure)) = self.calls.overdue(from, now_ns) {
-            if failure == Failure::NoInstance
-                && let Some(function) = self.calls.function(place)
-            {
-                over(function.chain);
-            }
-            self.fail(place, failure);
+            over(self, place, failure);
             (ended, from) = (ended + 1, place + 1);
         }
         ended

@@ -21,6 +21,7 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
             tenant: TenantIndex(0),
             weight: 1,
             fwps: 1,
+            redelivery: Redelivery::Never,
         })
         .collect()
 }
@@ -173,6 +174,7 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
         tenant: TenantIndex(0),
         weight: 1,
         fwps: 1,
+        redelivery: Redelivery::Never,
     };
     assert_eq!(RuleSet::new(vec![], &[settings]), Err(RuleSetError::ChainOutOfRange(ChainIndex(CHAINS_MAX))));
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
-use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::id::{PortIndex, TENANTS_MAX, TenantIndex};
 use pinion_mma::wiring::Edge;
 use pinion_mma::wiring::direction::{PortSet, Sides};
@@ -402,6 +402,7 @@ impl ActiveChains {
             fwps: entry.spec.stages.len() as u32,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
             back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
+            redelivery: if entry.spec.idempotent { Redelivery::Idempotent } else { Redelivery::Never },
         };
         let chains: Vec<ChainSettings> = self.chains.iter().map(settings).collect();
         match RuleSet::new(rules, &chains) {

@@ -356,7 +356,7 @@ impl Instances {
     pub fn given_up(&mut self, id: InstanceId, reason: &EndReason) {
         self.ended_unproven |= *reason == EndReason::Unproven;
         if self.step(id, Step::End(fate(reason))) {
-            self.status_table.entries().ended(id, reason.account());
+            self.status_table.entries().ended(id, reason);
         }
         self.unbound(id);
     }
@@ -415,7 +415,7 @@ impl Instances {
     fn end(&mut self, id: InstanceId, reason: &EndReason) {
         if self.step(id, Step::End(fate(reason))) {
             self.lines.gateway.command(Command::Unbind { instance: id });
-            self.status_table.entries().ended(id, reason.account());
+            self.status_table.entries().ended(id, reason);
             if let Some(instance) = self.instances.get_mut(&id) {
                 instance.ended_by_others = reason.is_of_others_doing();
             }

@@ -154,6 +154,7 @@ fn instances<T: Send + 'static>(
 mod tests {
     use super::*;
     use crate::cores::plan::CoreId;
+    use crate::fwp::end_reason::EndReason;
     use crate::fwp::instance_states::Life;
     use pinion_control::model::Chain;
     use pinion_gateway::drops::DropsByChain;
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(listed, (0..PAGE as u64).collect::<Vec<_>>());
         // One that was listed, one that was not.
         for id in [3, 900] {
-            table.entries().ended(InstanceId(id), "it returned".to_owned());
+            table.entries().ended(InstanceId(id), &EndReason::Returned);
         }
         add(&table, 1000);
         for page in pages {
@@ -215,8 +216,8 @@ mod tests {
     #[test]
     fn a_list_of_one_tenant_has_no_other_tenants_instances() {
         let table = table_of(0..300);
-        table.entries().ended(InstanceId(7), String::new());
-        table.entries().ended(InstanceId(8), String::new());
+        table.entries().ended(InstanceId(7), &EndReason::Returned);
+        table.entries().ended(InstanceId(8), &EndReason::Returned);
         let listed: Vec<u64> = chain_instances(table, Some("odd".parse().unwrap())).flat_map(ids).collect();
         assert_eq!(listed, (0..300).filter(|id| id % 2 == 1 && *id != 7).chain([7]).collect::<Vec<_>>());
     }
@@ -240,11 +241,11 @@ mod tests {
             .map(|number| (name(number), (number == CHAINS).into(), (number == CHAINS).into()))
             .collect();
         assert_eq!(listed, expected);
-        table.entries().ended(InstanceId(2), "it returned".to_owned());
+        table.entries().ended(InstanceId(2), &EndReason::Returned);
         table.entries().set_life(InstanceId(2), Life::Cached);
         let one = super::chains(&table).swap_remove(CHAINS);
         assert_eq!((one.ready, one.active), (1, 0));
-        assert_eq!(table.entries().last_end(&key("even", &name(CHAINS))), Some("it returned"));
+        assert_eq!(table.entries().last_end(&key("even", &name(CHAINS))), Some("its run function returned"));
     }
 
     #[test]

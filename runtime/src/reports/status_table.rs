@@ -19,6 +19,7 @@ use pinion_gateway::id::{ChainIndex, FunctionRef, InstanceId};
 use pinion_mma::id::{FwpId, TenantIndex};
 
 use crate::cores::plan::CoreId;
+use crate::fwp::end_reason::EndReason;
 use crate::fwp::instance_states::{Life, TemplateLife};
 use crate::fwp::{Fwp, FwpShared};
 use crate::ids::{ChainKey, ModuleKey};
@@ -346,10 +347,14 @@ impl Entries {
     }
 
     /// Moves an instance to the ended ones.
-    pub fn ended(&mut self, id: InstanceId, because: String) {
+    pub fn ended(&mut self, id: InstanceId, reason: &EndReason) {
         if let Some(mut entry) = self.instances.remove(&id) {
+            let because = reason.account();
             self.counts.remove(&entry.chain, entry.life, entry.fwps.len());
-            if let Some(health) = self.chains.get_mut(&entry.chain) {
+            // An instance that no client had, and that others ended, is not the one that callers ask for.
+            if let Some(health) = self.chains.get_mut(&entry.chain)
+                && (entry.client.is_some() || !reason.is_of_others_doing())
+            {
                 health.last_end = Some(because.clone());
             }
             entry.ended_because = Some(because);

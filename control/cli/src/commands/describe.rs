@@ -110,6 +110,11 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         0 => "nothing: what finds no room is dropped".into(),
         frames => format!("up to {frames} packets"),
     };
+    let idempotent = if chain.idempotent {
+        "yes: a call whose instance ends is delivered again"
+    } else {
+        "no: a call whose instance ends fails"
+    };
     let egress = chain.egress.as_ref().map_or("the port that a packet came in by".into(), |port| port.to_string());
     output::description([
         ("Tenant", chain.tenant.to_string()),
@@ -123,6 +128,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Drain timeout", format!("{} ms", chain.drain_timeout_ms)),
         ("Kept ready", format!("{} to {}", chain.cache_min, chain.cache_max)),
         ("Held", held),
+        ("Idempotent", idempotent.into()),
         ("Class", chain.scheduling.class.to_string()),
         (
             "CPU per batch",

@@ -29,8 +29,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
             ("Dropped, FWP ended", node.dropped_instance_ended.to_string()),
             ("Log lines lost", node.log_lines_lost.to_string()),
             ("Log lines omitted", node.guest_lines_left_out.to_string()),
+            ("Worker panics", node.worker_panics.to_string()),
+            ("Calls redelivered", node.calls_redelivered.to_string()),
         ]),
-        output::table(["CORE", "ROLES"], node.cores.iter().map(core)),
+        output::table(["CORE", "ROLES", "PANICS"], node.cores.iter().map(core)),
         output::table(
             ["PORT", "DEVICE", "MAC", "MTU", "LINK", "RECEIVED", "SENT", "DROPS"],
             node.ports.iter().map(port),
@@ -92,8 +94,8 @@ fn latency((what, latency): (&str, LatencyStatus)) -> [String; 6] {
     [what.to_owned(), count.to_string(), p50, p90, p99, max]
 }
 
-fn core(core: &CoreStatus) -> [String; 2] {
-    [core.core.to_string(), core.roles.join(",")]
+fn core(core: &CoreStatus) -> [String; 3] {
+    [core.core.to_string(), core.roles.join(","), core.worker_panics.to_string()]
 }
 
 fn port(port: &PortStatus) -> [String; 8] {

@@ -158,6 +158,7 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
                 tenant: TenantIndex(0),
                 weight: 1,
                 fwps: 1,
+                redelivery: Redelivery::Never,
             }],
         )
         .unwrap(),
@@ -217,6 +218,74 @@ fn calls_whose_instance_ended_fail_soon_unless_the_answer_was_on_its_way() {
     rig.poll();
     assert_eq!(rig.answers(0), [(2, Err(Failure::Ended))]);
     assert_eq!(rig.targets(), [11]);
+}
+
+/// Ends an instance whose callers have got no answer, and lets the time pass in which one might still come.
+fn end(rig: &mut Rig, instance: u64) {
+    rig.command(Command::Unbind { instance: InstanceId(instance) });
+    rig.now_ns += ABANDONED_NS;
+    // What the first poll delivers again is handed to the MMA by the second one.
+    rig.poll();
+    rig.poll();
+}
+
+#[test]
+fn a_call_of_an_idempotent_chain_whose_instance_ended_is_answered_by_another_one() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(REPEATED, 10);
+    rig.invoke(0, REPEATED, 1, b"again");
+    let first = rig.message();
+    rig.ready(REPEATED, 11);
+    end(&mut rig, 10);
+    let delivered = rig.delivered();
+    let (target, _, message) = &delivered[0];
+    assert_eq!((*target, delivered.len()), (entry(11), 1));
+    assert_eq!((message, rig.answers(0)), (&first, vec![]), "the same message, and no failure");
+    rig.answer(message);
+    assert_eq!(rig.answers(0), [(1, Ok(b"again".to_vec()))]);
+    assert_eq!(rig.gateway.invoke.as_ref().unwrap().counters().redelivered.value(), 1);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_call_that_is_delivered_again_waits_for_an_instance_and_fails_as_ended_if_none_comes() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(REPEATED, 10);
+    for ticket in [1, 2] {
+        rig.invoke(0, REPEATED, ticket, b"");
+    }
+    rig.delivered();
+    rig.events();
+    end(&mut rig, 10);
+    assert!(rig.events().contains(&Event::Wanted { chain: ChainIndex(REPEATED) }));
+    rig.ready(REPEATED, 11);
+    assert_eq!(rig.targets(), [11, 11]);
+    end(&mut rig, 11);
+    rig.now_ns += PENDING_TIMEOUT_NS + 1;
+    rig.poll();
+    let ended = Err(Failure::Ended);
+    assert_eq!(rig.answers(0), [(1, ended.clone()), (2, ended)], "an instance may have carried them out");
+}
+
+#[test]
+fn a_call_that_ends_each_instance_is_delivered_again_three_times_and_not_longer_than_its_caller_waits() {
+    let mut rig = Rig::invokable(4);
+    rig.ready(REPEATED, 10);
+    rig.invoke(0, REPEATED, 1, b"poison");
+    for instance in 10..14 {
+        assert_eq!((rig.targets(), rig.answers(0)), (vec![instance], vec![]));
+        rig.ready(REPEATED, instance as u64 + 1);
+        end(&mut rig, instance as u64);
+    }
+    assert_eq!((rig.targets(), rig.answers(0)), (vec![], vec![(1, Err(Failure::EndedEachTime))]));
+    // The timeout of this one is shorter than it takes to know that no answer comes.
+    rig.dispatchers[0].stage(function(REPEATED), 2, ABANDONED_NS / 10, b"").unwrap();
+    rig.dispatchers[0].submit();
+    rig.poll();
+    rig.delivered();
+    let timed = rig.dispatchers[0].under_way();
+    end(&mut rig, 14);
+    assert_eq!((timed, rig.answers(0), rig.targets()), (1, vec![(2, Err(Failure::Deadline))], vec![]));
 }
 
 #[test]

@@ -153,6 +153,7 @@ fn a_client_that_waits_counts_with_all_stages_of_its_chain() {
         tenant: TenantIndex(0),
         weight: 1,
         fwps: STAGES,
+        redelivery: Redelivery::Never,
     };
     let rules = RuleSet::new(vec![rule(Policy::PerClient, 0)], &[settings]).unwrap();
     rig.command(Command::SetRules(Arc::new(rules)));

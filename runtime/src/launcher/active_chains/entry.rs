@@ -183,9 +183,18 @@ impl ChainEntry {
     /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
     /// change while its instances serve.
     pub(super) fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
-        let model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, .. } = *self.spec;
-        let of_ours =
-            model::Chain { memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, ..spec.clone() };
+        let model::Chain {
+            memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, idempotent, ..
+        } = *self.spec;
+        let of_ours = model::Chain {
+            memory_total_kib,
+            idle_timeout_ms,
+            drain_timeout_ms,
+            cache_min,
+            cache_max,
+            idempotent,
+            ..spec.clone()
+        };
         of_ours == *self.spec && Some(&self.keys) == keys
     }
 

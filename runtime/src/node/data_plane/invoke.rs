@@ -7,7 +7,7 @@ use pinion_abi::MESSAGE_PAYLOAD_BYTES_MAX;
 use pinion_control::model::{ChainName, PortName, TenantName};
 use pinion_control::node::{Answered, Call, CallHandle, DropCount, InvokeError, PortStatus};
 use pinion_gateway::gateway::PortObserver;
-use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, Refused};
+use pinion_gateway::invoke::{Dispatcher, Failure, FunctionRef, INVOKE_PORT, REDELIVERIES_MAX, Refused};
 use pinion_mma::accounts::shares::Share;
 
 use super::DataPlane;
@@ -136,6 +136,12 @@ fn explain(failure: Failure, key: &ChainKey, timeout: Duration, entries: &Entrie
         Failure::Ended => {
             let why = because(entries.last_end(key));
             InvokeError::Ended(format!("{tenant}/{chain} ended before it answered{why}"))
+        }
+        Failure::EndedEachTime => {
+            let (why, times) = (because(entries.last_end(key)), REDELIVERIES_MAX + 1);
+            InvokeError::Ended(format!(
+                "{tenant}/{chain} ended before it answered, each of the {times} times that it was called{why}"
+            ))
         }
     }
 }

@@ -10,6 +10,7 @@ use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
 use crate::lockdown;
+use crate::cores::plan::CoreId;
 use crate::memory::pressure::Level;
 use crate::node::machine::MachineFacts;
 use crate::node::node_log::{self, LogStatus};
@@ -48,18 +49,30 @@ impl Listed {
     }
 }
 
+/// Returns a warning if workers have panicked.
+fn worker_warning(panics: u64) -> Option<String> {
+    (panics > 0).then(|| {
+        format!(
+            "workers have panicked {panics} times since the node started, and lost their instances: see its log for why"
+        )
+    })
+}
+
 impl DataPlane {
-    /// Returns a warning if workers have failed.
-    fn worker_failures(&self) -> Option<String> {
-        let count: u64 = self.parts.turns.iter().map(|turns| turns.failures.value()).sum();
-        (count > 0).then(|| format!("workers have failed {count} times since the node started: see its log for why"))
+    /// Returns how often the worker of this core has panicked.
+    fn worker_panics(&self, core: CoreId) -> u64 {
+        let of_workers = self.parts.plan.workers.iter().zip(&self.parts.turns);
+        of_workers.filter(|(worker, _)| **worker == core).map(|(_, turns)| turns.failures.value()).sum()
     }
 
     pub(super) fn node_status(&self) -> NodeStatus {
         let cores = self.parts.plan.by_core().into_iter().map(|(core, roles)| CoreStatus {
             core: u32::from(core.0),
             roles: roles.into_iter().map(str::to_owned).collect(),
+            worker_panics: self.worker_panics(core),
         });
+        let cores: Vec<CoreStatus> = cores.collect();
+        let worker_panics = cores.iter().map(|core| core.worker_panics).sum();
         let of_mmas =
             |count: fn(&MmaCounters) -> &Counter| -> u64 { self.parts.mmas.iter().map(|mma| count(mma).value()).sum() };
         let ports =
@@ -74,12 +87,12 @@ impl DataPlane {
         warnings.append(&mut listed.warnings);
         warnings.extend(self.parts.workshop.derived().warnings());
         warnings.extend(warning);
-        warnings.extend(self.worker_failures());
+        warnings.extend(worker_warning(worker_panics));
         NodeStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: self.started.elapsed().as_millis() as u64,
             followed_version: listed.followed_version,
-            cores: cores.collect(),
+            cores,
             ports,
             tenants: self.tenant_statuses(&listed),
             chains: listed.chains,
@@ -88,6 +101,8 @@ impl DataPlane {
             dropped_instance_ended: of_mmas(|mma| &mma.dropped_instance_ended),
             log_lines_lost,
             guest_lines_left_out: self.parts.log.left_out(),
+            worker_panics,
+            calls_redelivered: self.parts.invoke.redelivered.value(),
             builds: self.parts.builds.statuses(),
             activation: latencies.activation.status(),
             chain_activation: latencies.chain_activation.status(),

@@ -12,7 +12,7 @@ use pinion_gateway::invoke::{FunctionRef, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
-use pinion_gateway::rules::{ChainSettings, RuleSet};
+use pinion_gateway::rules::{ChainSettings, Redelivery, RuleSet};
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, link};
@@ -63,6 +63,7 @@ impl House {
             tenant: TenantIndex(0),
             weight: 1,
             fwps: 1,
+            redelivery: Redelivery::Never,
         };
         let rules = RuleSet::new(Vec::new(), &[settings]).unwrap();
         let entry = FwpId { index: 0, generation: 0 };

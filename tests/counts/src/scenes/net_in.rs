@@ -12,7 +12,7 @@ use pinion_gateway::invoke::{Dispatcher, InvokePort};
 use pinion_gateway::messages::{Command, Event};
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
-use pinion_gateway::rules::{ChainSettings, Match, Policy, Rule, RuleSet};
+use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{MmaLink, link};
@@ -128,6 +128,7 @@ impl NetIn {
             tenant: TenantIndex(0),
             weight: 1,
             fwps: 1,
+            redelivery: Redelivery::Never,
         };
         let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
         net_in.command(Command::SetRules(Arc::new(RuleSet::new(vec![rule], &[chain]).expect("rules for this chain"))));
