@@ -131,7 +131,7 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker for FWPs of index below `fwps_max`. `mmas` move their packets, in the order in which ids select them. `events` must
-    /// have room for three events per FWP.
+    /// have room for four events per FWP.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -496,7 +496,7 @@ impl Worker {
     }
 
     fn report(&self, event: WorkerEvent) {
-        // There is room for both events of every FWP, so this fails only after the launcher has stopped.
+        // There is room for all events of every FWP, so this fails only after the launcher has stopped.
         let _ = self.events.try_send(event);
     }
 }

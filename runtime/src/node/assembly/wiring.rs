@@ -87,7 +87,7 @@ pub(super) fn data_plane(
     // The capacities cover every event that can be outstanding per FWP, and answers to all commands under way.
     let (gateway_events, gateway_heard) = crossbeam_channel::bounded(4 * fwps_max + 4096);
     let (mma_events, mma_heard) = crossbeam_channel::bounded(2 * fwps_max + 1);
-    let (worker_events, worker_heard) = crossbeam_channel::bounded(3 * fwps_max + 1);
+    let (worker_events, worker_heard) = crossbeam_channel::bounded(4 * fwps_max + 1);
     let (orders, orders_heard) = crossbeam_channel::unbounded();
     let upcoming = Arc::<UpcomingInstances>::default();
 
