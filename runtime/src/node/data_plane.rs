@@ -44,6 +44,8 @@ use crate::tenants::scheduling_params::CpuGrants;
 mod invoke;
 mod resources;
 mod status;
+#[cfg(test)]
+mod tests;
 
 /// The longest time that a change of the desired state waits until the gateway applies it.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10);

@@ -122,7 +122,10 @@ mod tests {
         let mut contexts = instances::<2>(1).map(|Made { mut store, run, memory }| {
             let parts = EngineParts::of(&run, &memory, &mut store).unwrap();
             assert!(own.words(parts.context, CONTEXT_WORDS).contains(&memory.data_ptr(&store).addr()));
-            let before = (&raw const *store.data()).addr() - parts.store_part.unwrap();
+            // The layout that the process keeps may come of a store of other data, which may lie elsewhere in the store.
+            let (record, data) = (run.to_raw(&mut store).addr(), (&raw const *store.data()).addr());
+            let found = Layout::find(&own, record, data, memory.data_ptr(&store).addr()).unwrap();
+            let before = found.store_part_bytes.unwrap();
             assert!((1..=STORE_PART_BYTES_MAX).contains(&before), "{before} bytes before the data");
             parts.context
         });
