@@ -210,7 +210,13 @@ pub(crate) enum Command {
     /// labels tenant, chain, stage and module. A counter covers all instances that a chain has had since the node
     /// started; a gauge covers its current instances. To have them scraped, write them periodically to a file of
     /// node_exporter's textfile collector.
+    ///
+    /// With --node, writes those of the node itself instead: pinion_node_worker_panics_total by core, and
+    /// pinion_node_calls_redelivered_total.
     Metrics {
+        /// The node's own metrics instead of functions'; as JSON the whole status
+        #[arg(long, conflicts_with_all = ["tenant", "chain"])]
+        node: bool,
         /// Only this tenant's metrics; by default those of all tenants
         #[arg(long)]
         tenant: Option<TenantName>,

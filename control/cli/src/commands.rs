@@ -169,7 +169,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             let follow = if follow { Follow::Yes } else { Follow::No };
             logs::run(&mut Client::connect(&socket).await?, LogFilter { tenant, chain, tail }, follow, output).await
         }
-        Command::Metrics { tenant, chain } => {
+        Command::Metrics { node: true, .. } => metrics::of_node(&mut Client::connect(&socket).await?, output).await,
+        Command::Metrics { tenant, chain, .. } => {
             metrics::run(&mut Client::connect(&socket).await?, MetricFilter { tenant, chain }, output).await
         }
         Command::Status => {

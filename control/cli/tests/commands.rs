@@ -216,7 +216,7 @@ async fn json_shows_whole_objects() {
         serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "files": null,
             "outputs": ["egress"], "state": []})
     );
-    assert_eq!(chain["hold_frames"], 0);
+    assert_eq!((&chain["hold_frames"], &chain["idempotent"]), (&0.into(), &false.into()));
     let fwp = json(&["get", "fwps", "-o", "json"]).await;
     assert_eq!((&fwp[0]["state"], &fwp[0]["id"]), (&"template".into(), &"demo/echo/0".into()));
     assert_eq!((&fwp[1]["state"], &fwp[1]["counters"]["received"]), (&"active".into(), &7.into()));
@@ -258,6 +258,8 @@ async fn describe_and_status_show_what_belongs_together() {
                     cpu        1.5s     -            100.0ms a second   -\n\
                     modules    1        -            6144               0\n";
     assert!(tenant.starts_with(expected), "{tenant}");
+    let metrics = ok(&served, &["metrics", "--node"]).await;
+    assert!(metrics.contains("\npinion_node_worker_panics_total{core=\"1\"} 0\n"), "{metrics}");
     let status = ok(&served, &["status"]).await;
     assert!(status.contains("version 1, version 1 in effect"), "{status}");
     assert!(
@@ -287,7 +289,7 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
     let served = Served::start().await;
     let (head, tail) = MANIFEST.split_once("[[chain]]").unwrap();
     let (_, rule) = tail.split_once("[[rule]]").unwrap();
-    let stages = "[[chain]]\nname = \"echo\"\nhold_frames = 8\nstage = [\n\
+    let stages = "[[chain]]\nname = \"echo\"\nhold_frames = 8\nidempotent = true\nstage = [\n\
         { module = \"icmp-echo\", name = \"sort\", outputs = [\"slow\", \"fast\", \"port:lan\"] },\n\
         { module = \"icmp-echo\", name = \"fast\", outputs = [\"egress\"] },\n\
         { module = \"icmp-echo\", name = \"slow\" },\n]\n";
@@ -298,6 +300,7 @@ async fn describe_shows_where_the_stages_of_a_chain_lead_and_what_it_holds() {
                  2. icmp-echo (slow), config of 0B\n";
     assert!(chain.contains(shown), "{chain}");
     assert!(chain.contains("\nHeld:            up to 8 packets\n"), "{chain}");
+    assert!(chain.contains("\nIdempotent:      yes: a call whose instance ends is delivered again\n"), "{chain}");
     served.stop().await;
 }
 

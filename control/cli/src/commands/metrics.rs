@@ -1,9 +1,10 @@
-//! `pinion metrics`: shows the metrics of functions in Prometheus format.
+//! `pinion metrics`: shows the metrics of functions, or of the node, in Prometheus format.
 
 use std::collections::BTreeMap;
 
 use pinion_control::Client;
 use pinion_control::metrics::{MetricFilter, MetricKind, MetricStatus, MetricValue};
+use pinion_control::node::NodeStatus;
 use prometheus::TextEncoder;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
@@ -12,6 +13,8 @@ use crate::output::{self, printable};
 
 /// The prefix of all names, so that a function's metric cannot be confused with another program's.
 const PREFIX: &str = "pinion_function_";
+/// The prefix of the names of the node's own metrics.
+const NODE_PREFIX: &str = "pinion_node_";
 /// The help text of a name that functions use for different things.
 const SHARED_HELP: &str = "Used by several functions with different help texts.";
 
@@ -21,6 +24,42 @@ pub(super) async fn run(client: &mut Client, filter: MetricFilter, format: Forma
         Format::Json => output::json(&metrics),
         Format::Table => output::write(&exposition(metrics)?),
     }
+}
+
+/// Shows the metrics of the node itself.
+pub(super) async fn of_node(client: &mut Client, format: Format) -> anyhow::Result<()> {
+    let report = client.status().await?;
+    match format {
+        Format::Json => output::json(&report),
+        Format::Table => output::write(&node_exposition(&report.node)?),
+    }
+}
+
+/// Formats the node's own counters in Prometheus' text exposition format.
+fn node_exposition(node: &NodeStatus) -> anyhow::Result<String> {
+    let workers = node.cores.iter().filter(|core| core.roles.iter().any(|role| role == "worker"));
+    let panics = workers.map(|core| counter([("core".to_owned(), core.core.to_string())], core.worker_panics));
+    let families = [
+        (
+            "worker_panics",
+            "How often the worker of a core panicked since the node started, and lost its instances.",
+            panics.collect(),
+        ),
+        (
+            "calls_redelivered",
+            "How often calls of idempotent chains were delivered again since the node started.",
+            vec![counter([], node.calls_redelivered)],
+        ),
+    ];
+    let family = |(name, help, series): (&str, &str, Vec<Metric>)| {
+        let mut family = MetricFamily::default();
+        family.set_name(format!("{NODE_PREFIX}{name}_total"));
+        family.set_field_type(MetricType::COUNTER);
+        family.set_help(help.to_owned());
+        family.mut_metric().extend(series);
+        family
+    };
+    Ok(TextEncoder::new().encode_to_string(&families.map(family))?)
 }
 
 /// Formats the metrics in Prometheus' text exposition format, version 0.0.4. Help texts and label values come from
@@ -48,13 +87,24 @@ fn exposition(metrics: Vec<MetricStatus>) -> anyhow::Result<String> {
     Ok(TextEncoder::new().encode_to_string(&families.into_values().collect::<Vec<_>>())?)
 }
 
+/// Returns a label with its value.
+fn label((name, value): (String, String)) -> LabelPair {
+    let mut pair = LabelPair::default();
+    pair.set_name(name);
+    pair.set_value(printable(&value));
+    pair
+}
+
+/// Returns a series of a counter.
+fn counter(labels: impl IntoIterator<Item = (String, String)>, value: u64) -> Metric {
+    let mut series = Metric::from_label(labels.into_iter().map(label).collect());
+    let mut counter = Counter::default();
+    counter.set_value(value as f64);
+    series.set_counter(counter);
+    series
+}
+
 fn series(metric: MetricStatus) -> Metric {
-    let pair = |(name, value): (String, String)| {
-        let mut pair = LabelPair::default();
-        pair.set_name(name);
-        pair.set_value(printable(&value));
-        pair
-    };
     let of_node = [
         ("tenant", metric.tenant.to_string()),
         ("chain", metric.chain.to_string()),
@@ -62,24 +112,23 @@ fn series(metric: MetricStatus) -> Metric {
         ("module", metric.module.to_string()),
     ];
     let of_node = of_node.map(|(name, value)| (name.to_owned(), value));
-    let mut series = Metric::from_label(of_node.into_iter().chain(metric.labels).map(pair).collect());
+    let labels = of_node.into_iter().chain(metric.labels);
     match metric.value {
-        MetricValue::Counter(value) => {
-            let mut counter = Counter::default();
-            counter.set_value(value as f64);
-            series.set_counter(counter);
-        }
+        MetricValue::Counter(value) => counter(labels, value),
         MetricValue::Gauge(value) => {
+            let mut series = Metric::from_label(labels.map(label).collect());
             let mut gauge = Gauge::default();
             gauge.set_value(value as f64);
             series.set_gauge(gauge);
+            series
         }
     }
-    series
 }
 
 #[cfg(test)]
 mod tests {
+    use pinion_control::node::CoreStatus;
+
     use super::*;
 
     fn metric(tenant: &str, name: &str, help: &str, labels: &[(&str, &str)], value: MetricValue) -> MetricStatus {
@@ -113,6 +162,22 @@ mod tests {
         );
         assert_eq!(exposition(metrics).unwrap(), expected);
         assert_eq!(exposition(Vec::new()).unwrap(), "");
+    }
+
+    #[test]
+    fn the_node_counts_panics_of_each_worker() {
+        let core = |core, role: &str, worker_panics| CoreStatus { core, roles: vec![role.to_owned()], worker_panics };
+        let cores = vec![core(0, "gateway", 0), core(2, "worker", 1), core(3, "worker", 0)];
+        let text = node_exposition(&NodeStatus { cores, calls_redelivered: 7, ..NodeStatus::default() }).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("# HELP")).collect();
+        let expected = [
+            "# TYPE pinion_node_worker_panics_total counter",
+            "pinion_node_worker_panics_total{core=\"2\"} 1",
+            "pinion_node_worker_panics_total{core=\"3\"} 0",
+            "# TYPE pinion_node_calls_redelivered_total counter",
+            "pinion_node_calls_redelivered_total 7",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]
