@@ -126,6 +126,20 @@ fn a_function_that_ends_before_it_answers_is_named_with_its_reason_and_the_next_
 }
 
 #[test]
+fn a_call_of_an_idempotent_chain_meets_another_instance_until_it_has_ended_four() {
+    let manifest = Manifest::of(TENANT).module("guest", &build::hostile("trapper"));
+    let node = node(&manifest.chain("wild", "guest", "cache_min = 0\nidempotent = true"));
+    let cli = node.cli();
+    let output = cli.output(&["invoke", "mallory/wild", "-d", "text", "--timeout", "20s"]);
+    let sentence = "mallory/wild ended before it answered, each of the 4 times that it was called: it panicked";
+    assert_failed(&output, 1, sentence);
+    let instances = cli.get("instances");
+    assert_eq!(instances.iter().filter(|it| it["state"] == "terminated").count(), 4);
+    assert_eq!(cli.status()["calls_redelivered"], 3);
+    assert!(cli.run(&["describe", "chain", "wild", "--tenant", TENANT]).contains("Idempotent"));
+}
+
+#[test]
 fn no_forged_answer_reaches_the_caller_of_another_function() {
     let node = node(&hostile("forger"));
     node.apply(word_count().text());
