@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
+use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind, turn_of};
 use crate::metrics::MetricFilter;
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::node::{ChainInstanceStatus, FwpStatus};
@@ -181,6 +181,7 @@ impl proto::control_server::Control for ControlService {
     type ListChainInstancesStream = lists::Items<proto::ChainInstance>;
     type GetLogsStream = logs::Lines;
     type GetMetricsStream = Items<proto::Metric>;
+    type ListTenantsStream = Items<proto::Tenant>;
 
     async fn upload_module(
         &self,
@@ -201,13 +202,15 @@ impl proto::control_server::Control for ControlService {
         let modules: Vec<crate::model::Module> = parse_all(request.modules)?;
         let named = |m: crate::model::Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
         let request = ApplyRequest {
+            tenants: parse_all(request.tenants)?,
             modules: modules.into_iter().map(named).collect(),
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
         };
         let tenant = request.tenant().cloned();
         let changed = self.with_place(tenant.as_ref(), |control| control.apply(request)).await?;
-        let replaces = |it: &Outcome| it.effect == Effect::Configured && !matches!(it.object, ObjectRef::Rule { .. });
+        let names_upload = |it: &ObjectRef| matches!(it, ObjectRef::Module { .. } | ObjectRef::Chain { .. });
+        let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
         }
@@ -217,7 +220,7 @@ impl proto::control_server::Control for ControlService {
 
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
-        let tenant = objects.first().map(|object| object.tenant().clone());
+        let tenant = turn_of(&objects).cloned();
         let changed = self.with_place(tenant.as_ref(), |control| control.delete(objects)).await?;
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
@@ -308,6 +311,16 @@ impl proto::control_server::Control for ControlService {
         let filter = MetricFilter::try_from(request.into_inner()).map_err(bad_message)?;
         let metrics = self.report(move |control| Ok(control.metrics(&filter))).await?;
         Ok(items(metrics.into_iter(), Into::into))
+    }
+
+    async fn list_tenants(
+        &self,
+        request: Request<proto::ListTenantsRequest>,
+    ) -> Result<Response<Self::ListTenantsStream>, Status> {
+        let name = tenant_filter(request.into_inner().name)?;
+        let desired = self.control.desired();
+        let tenants = desired.tenants().values().filter(|tenant| passes(&name, tenant.name.clone()));
+        Ok(items(tenants.cloned(), |tenant| (&*tenant).into()))
     }
 
     async fn get_tenant(

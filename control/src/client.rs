@@ -18,7 +18,7 @@ use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
-use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, TenantName, Upload};
+use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, Tenant, TenantName, Upload};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus, TenantAccount};
 use crate::proto::control_client::ControlClient;
 use crate::proto::upload_request::{Header, Part};
@@ -170,6 +170,7 @@ impl Client {
             size_bytes: 0,
         });
         let message = proto::ApplyRequest {
+            tenants: request.tenants.iter().map(Into::into).collect(),
             modules: modules.collect(),
             chains: request.chains.iter().map(Into::into).collect(),
             rules: request.rules.iter().map(Into::into).collect(),
@@ -250,6 +251,12 @@ impl Client {
     pub async fn metrics(&mut self, filter: MetricFilter) -> Result<Vec<MetricStatus>, ClientError> {
         let (tenant, chain) = (filter.tenant.map(Into::into), filter.chain.map(Into::into));
         collect(self.inner.get_metrics(proto::GetMetricsRequest { tenant, chain }).await?.into_inner()).await
+    }
+
+    /// Returns the terms of tenants that have terms of their own, by name; of this one, or of all.
+    pub async fn tenants(&mut self, name: Option<TenantName>) -> Result<Vec<Tenant>, ClientError> {
+        let request = proto::ListTenantsRequest { name: name.map(Into::into) };
+        collect(self.inner.list_tenants(request).await?.into_inner()).await
     }
 
     /// Returns what a tenant has of what tenants share.

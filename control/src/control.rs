@@ -12,6 +12,7 @@
 
 mod account;
 mod change;
+mod first_tenants;
 mod rebuild;
 mod turn_lock;
 
@@ -26,6 +27,8 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
+pub(crate) use self::change::turn_of;
+use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
 use self::turn_lock::TurnLock;
@@ -33,7 +36,7 @@ use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
     Applied, Chain, ChainName, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
-    ObjectRef, Outcome, Rule, StoredUpload, TenantName, Upload, check_upload,
+    ObjectRef, Outcome, Rule, StoredUpload, Tenant, TenantName, Upload, check_upload,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
 use crate::store::{Store, StoreError};
@@ -93,9 +96,11 @@ pub enum ControlError {
     },
 }
 
-/// Modules, chains and rules to create or update.
+/// Tenants, modules, chains and rules to create or update.
 #[derive(Clone, Debug, Default)]
 pub struct ApplyRequest {
+    /// Tenants, as they should be.
+    pub tenants: Vec<Tenant>,
     /// Modules, by the digest of bytes that were uploaded before.
     pub modules: Vec<NamedUpload>,
     /// Chains, as they should be.
@@ -105,7 +110,8 @@ pub struct ApplyRequest {
 }
 
 impl ApplyRequest {
-    /// Returns the tenant of the first object. Manifests are of one tenant.
+    /// Returns the tenant of the first object that a tenant owns. Manifests are of one tenant. Tenants themselves are the
+    /// operator's, who must not wait for their changes.
     pub(crate) fn tenant(&self) -> Option<&TenantName> {
         let modules = self.modules.first().map(|module| &module.tenant);
         let chains = self.chains.first().map(|chain| &chain.tenant);
@@ -187,13 +193,21 @@ pub struct Control {
     /// next invocation creates the chain again.
     invoked_modules: Mutex<BTreeSet<(TenantName, ModuleName)>>,
     refused_quotas: RefusedQuotas,
+    first_tenants: FirstTenants,
 }
 
 impl Control {
     /// Restores the desired state from the store and passes it to the node, which serves what is built of it.
     /// [`Control::build_missing`] builds the rest.
     pub fn open(store: Arc<Store>, node: Arc<dyn Node>) -> Result<Self, StoreError> {
-        let desired = Arc::new(store.load()?);
+        Self::open_with(store, node, Vec::new())
+    }
+
+    /// As [`Control::open`], with tenants of the node's configuration. Those that the store does not have are added
+    /// durably. Those that it has stay as they are stored, with a warning in the status if they differ.
+    pub fn open_with(store: Arc<Store>, node: Arc<dyn Node>, tenants: Vec<Tenant>) -> Result<Self, StoreError> {
+        let first_tenants = FirstTenants::new(tenants);
+        let desired = Arc::new(first_tenants.add_to(&store, store.load()?));
         let control = Self {
             store,
             node,
@@ -204,6 +218,7 @@ impl Control {
             is_unsettled: AtomicBool::new(false),
             invoked_modules: Mutex::default(),
             refused_quotas: RefusedQuotas::default(),
+            first_tenants,
         };
         // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
         if let Err(error) = control.collect_garbage() {
@@ -211,6 +226,7 @@ impl Control {
         }
         tracing::info!(
             version = desired.version(),
+            tenants = desired.tenants().len(),
             modules = desired.modules().len(),
             chains = desired.chains().len(),
             rules = desired.rules().len(),
@@ -260,17 +276,19 @@ impl Control {
     /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more. Called with the lock of
     /// uploads held.
     fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
-        let refused = match check_upload(&self.store.uploads()?, new) {
+        let desired = self.desired();
+        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
+        let refused = match check_upload(&self.store.uploads()?, new, terms) {
             Ok(()) => return Ok(()),
             Err(refused) => ControlError::from(refused),
         };
-        if self.store.has_garbage(&self.desired(), SystemTime::now())? {
+        if self.store.has_garbage(&desired, SystemTime::now())? {
             self.remove_garbage(Some(&new.tenant))?;
-            if check_upload(&self.store.uploads()?, new).is_ok() {
+            if check_upload(&self.store.uploads()?, new, terms).is_ok() {
                 return Ok(());
             }
         }
-        self.refused_quotas.note(&refused, &self.desired());
+        self.refused_quotas.note(&refused, &desired);
         Err(refused)
     }
 
@@ -371,6 +389,7 @@ impl Control {
         let sentence = |NotBuilt { refusal, when, .. }: &NotBuilt| format!("not built {when}: {refusal}");
         status.warnings.extend(not_built.values().map(sentence));
         drop(not_built);
+        status.warnings.extend(self.first_tenants.warnings(&self.desired()));
         // Other users of the state directory may have met the same error, and report the same warning.
         status.warnings.extend(self.store.warning().filter(|warning| !status.warnings.contains(warning)));
         status

@@ -9,6 +9,7 @@ mod pack;
 mod position;
 mod reader;
 mod rule;
+mod tenant;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::control::NamedUpload;
 use crate::model::{
-    CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, TenantName, quoted,
+    CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, Tenant, TenantName, quoted,
 };
 
 /// The value that the key `version` must have.
@@ -135,6 +136,7 @@ pub use position::Position;
 /// The contents of manifests, before the files that they name are read.
 #[derive(Debug, Default)]
 pub struct Bundle {
+    tenants: Vec<Tenant>,
     modules: Vec<ModuleEntry>,
     chains: Vec<ChainEntry>,
     rules: Vec<Rule>,
@@ -175,6 +177,8 @@ struct NamedFile {
 /// The contents of manifests, with the contents of the files they name.
 #[derive(Debug)]
 pub struct Contents {
+    /// Tenants.
+    pub tenants: Vec<Tenant>,
     /// Modules and their bytes.
     pub modules: Vec<ModuleFile>,
     /// Modules for which the manifests give only the digest.
@@ -226,12 +230,13 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Returns the objects that the manifests define: modules, chains, rules.
+    /// Returns the objects that the manifests define: tenants, modules, chains, rules.
     pub fn objects(&self) -> Vec<ObjectRef> {
         let module = |m: &ModuleEntry| ObjectRef::Module { tenant: m.tenant.clone(), name: m.name.clone() };
         let modules = self.modules.iter().map(module);
         let chains = self.chains.iter().map(|entry| ObjectRef::from(&entry.chain));
-        modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
+        let tenants = self.tenants.iter().map(ObjectRef::from);
+        tenants.chain(modules).chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
     }
 
     /// Returns the chains that the manifests define. Configurations in separate files are not loaded yet.
@@ -279,6 +284,7 @@ impl Bundle {
             Ok(entry.chain)
         };
         Ok(Contents {
+            tenants: self.tenants,
             modules,
             uploaded,
             chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
@@ -292,6 +298,12 @@ impl Bundle {
             Some(first) => Err(ManifestError::Twice { object, first, second: place.clone() }),
             None => Ok(()),
         }
+    }
+
+    fn add_tenant(&mut self, place: &Position, tenant: Tenant) -> Result<(), ManifestError> {
+        let object = ObjectRef::from(&tenant);
+        self.tenants.push(tenant);
+        self.add_place(object, place)
     }
 
     fn add_module(&mut self, place: &Position, module: ModuleEntry) -> Result<(), ManifestError> {

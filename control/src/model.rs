@@ -1,4 +1,4 @@
-//! The desired state of a node: modules, chains and rules of all tenants, as plain checked values.
+//! The desired state of a node: tenants, and the modules, chains and rules of all of them, as plain checked values.
 //!
 //! Called by everything else in this crate. Never reads a file, a clock or the network. A change is a pure function
 //! from one [`DesiredState`] to the next, and is made completely or not at all.
@@ -7,13 +7,14 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`] |
+//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`], [`KeyName`], [`ModelName`] |
 //! | `digest` | [`Digest`], which identifies the bytes of modules and files |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
 //! | `outputs` | [`Output`], and the check that stages form a chain |
 //! | `reverse` | [`Reverse`], and which chains can have one |
 //! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
+//! | `tenant` | [`Tenant`]: what the operator grants a tenant |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
 //! | `quotas` | what one tenant may have of what a node has room for |
 //! | `touched` | [`ChainKey`], [`Ingredients`]: which chains a change touches, and what their templates are made of |
@@ -30,6 +31,7 @@ mod reverse;
 mod rule;
 mod scheduling;
 mod state;
+mod tenant;
 #[cfg(test)]
 mod tests;
 mod touched;
@@ -45,8 +47,11 @@ pub use digest::{BadDigest, Digest};
 pub use fields::{
     Access, ENTRIES_MAX, FIELDS_MAX, Field, FieldProblem, Grant, TTL_SECONDS_MAX, VALUE_BYTES_MAX, WhenFull,
 };
-pub use invalid::{ChainProblem, Invalid, RuleProblem};
-pub use names::{BadName, ChainName, FieldName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName, TenantName};
+pub use invalid::{ChainProblem, Invalid, NotGranted, RuleProblem, TenantProblem};
+pub use names::{
+    BadName, ChainName, FieldName, KeyName, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName,
+    TenantName,
+};
 pub use outputs::{OUTPUTS_MAX, Output};
 pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
@@ -56,7 +61,11 @@ pub use scheduling::{
 };
 pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, MODULES_MAX,
-    ObjectRef, Outcome, RULES_MAX,
+    ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
+};
+pub use tenant::{
+    CLOCK_STEP_US_MAX, GRANTS_MAX, TENANT_CPU_PER_SECOND_MS_MAX, TENANT_MEMORY_MIB_MAX, TENANT_STATE_MIB_MAX, Tenant,
+    UPLOAD_MIB_MAX, WEIGHT_MAX,
 };
 pub use touched::{ChainKey, Ingredients};
 

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   meta      "format" -> 2, "version" -> of the desired state
+//!   tenants   tenant      -> pinion.v1.Tenant
 //!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
 //!   chains    tenant/name -> pinion.v1.Chain                  and how many bytes
 //!   rules     tenant/name -> pinion.v1.Rule          blobs    digest -> the bytes uploaded
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use redb::{ReadableTable, Table, TableDefinition, TableHandle, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition, TableError, TableHandle, WriteTransaction};
 
 use self::opened::Opened;
 use crate::disk::DiskError;
@@ -42,6 +43,7 @@ use crate::wire::BadMessage;
 const FORMAT: u64 = 2;
 
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
+const TENANTS: TableDefinition<&str, &[u8]> = TableDefinition::new("tenants");
 const MODULES: TableDefinition<&str, &[u8]> = TableDefinition::new("modules");
 const CHAINS: TableDefinition<&str, &[u8]> = TableDefinition::new("chains");
 const RULES: TableDefinition<&str, &[u8]> = TableDefinition::new("rules");
@@ -169,7 +171,7 @@ impl Store {
         let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
         meta.insert("format", FORMAT).map_err(|e| self.failed(e))?;
         meta.insert("version", 0).map_err(|e| self.failed(e))?;
-        for table in [MODULES, CHAINS, RULES] {
+        for table in [TENANTS, MODULES, CHAINS, RULES] {
             write.open_table(table).map_err(|e| self.failed(e))?;
         }
         write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
@@ -187,6 +189,7 @@ impl Store {
         let version = meta.get("version").map_err(|e| self.failed(e))?;
         let version = version.ok_or_else(|| self.damaged("it has no version"))?.value();
         let objects = Change {
+            tenants: self.load_objects::<proto::Tenant, _>(read, TENANTS)?,
             modules: self.load_objects::<proto::Module, _>(read, MODULES)?,
             chains: self.load_objects::<proto::Chain, _>(read, CHAINS)?,
             rules: self.load_objects::<proto::Rule, _>(read, RULES)?,
@@ -204,7 +207,11 @@ impl Store {
         M: Message + Default,
         T: TryFrom<M, Error = BadMessage>,
     {
-        let table = read.open_table(table).map_err(|e| self.failed(e))?;
+        let table = match read.open_table(table) {
+            // Stores that were made before there were tenants have no such table, until one is written.
+            Err(TableError::TableDoesNotExist(name)) if name == TENANTS.name() => return Ok(Vec::new()),
+            table => table.map_err(|e| self.failed(e))?,
+        };
         let mut objects = Vec::new();
         for entry in table.iter().map_err(|e| self.failed(e))? {
             let (_, bytes) = entry.map_err(|e| self.failed(e))?;
@@ -244,9 +251,11 @@ impl Store {
         let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
         meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
         let open = |table| write.open_table(table).map_err(|e| self.failed(e));
-        let (mut modules, mut chains, mut rules) = (open(MODULES)?, open(CHAINS)?, open(RULES)?);
+        let (mut tenants, mut modules) = (open(TENANTS)?, open(MODULES)?);
+        let (mut chains, mut rules) = (open(CHAINS)?, open(RULES)?);
         for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
             let table = match outcome.object {
+                ObjectRef::Tenant { .. } => &mut tenants,
                 ObjectRef::Module { .. } => &mut modules,
                 ObjectRef::Chain { .. } => &mut chains,
                 ObjectRef::Rule { .. } => &mut rules,
@@ -263,6 +272,9 @@ impl Store {
         object: &ObjectRef,
     ) -> Result<(), StoreError> {
         let bytes = match object.clone() {
+            ObjectRef::Tenant { name } => {
+                state.tenant(&name).map(|tenant| proto::Tenant::from(&**tenant).encode_to_vec())
+            }
             ObjectRef::Module { tenant, name } => {
                 let module = state.modules().get(&(tenant, name));
                 module.map(|module| proto::Module::from(&**module).encode_to_vec())
@@ -276,7 +288,10 @@ impl Store {
                 rule.map(|rule| proto::Rule::from(&**rule).encode_to_vec())
             }
         };
-        let key = format!("{}/{}", object.tenant(), object.name());
+        let key = match object {
+            ObjectRef::Tenant { name } => name.to_string(),
+            _ => format!("{}/{}", object.tenant(), object.name()),
+        };
         match bytes {
             Some(bytes) => table.insert(key.as_str(), bytes.as_slice()).map_err(|e| self.failed(e))?,
             None => table.remove(key.as_str()).map_err(|e| self.failed(e))?,

@@ -8,6 +8,7 @@ mod logs;
 mod metrics;
 mod objects;
 mod reports;
+mod tenants;
 #[cfg(test)]
 mod tests;
 

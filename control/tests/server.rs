@@ -22,6 +22,7 @@ use tonic::Code;
 async fn apply_small(client: &mut Client) -> Vec<String> {
     let digest = client.upload(&demo(), wasm("m")).await.unwrap();
     let request = ApplyRequest {
+        tenants: Vec::new(),
         modules: vec![named("m", digest)],
         chains: vec![echo_chain("m")],
         rules: vec![rule_to_echo("ping", "10.77.0.2")],
@@ -322,7 +323,7 @@ async fn files_are_given_to_stages_by_the_digest_of_what_their_tenant_uploaded()
         let stage =
             Stage { files: Some(Files { digest, size_bytes: 0 }), ..Stage::new("m".parse().unwrap(), Vec::new()) };
         let chain = Chain::new(demo(), "site".parse().unwrap(), vec![stage]);
-        ApplyRequest { modules: vec![named("m", module)], chains: vec![chain], rules: Vec::new() }
+        ApplyRequest { modules: vec![named("m", module)], chains: vec![chain], ..ApplyRequest::default() }
     };
     let digest = client.upload_files(&"other".parse().unwrap(), archive.clone()).await.unwrap();
     let (code, message) = refused(client.apply(request(digest)).await.unwrap_err());

@@ -43,14 +43,19 @@ fn store_code(error: &StoreError) -> Code {
 
 fn invalid_code(invalid: &Invalid) -> Code {
     match invalid {
-        Invalid::Chain { .. } | Invalid::Rule { .. } | Invalid::Twice(_) => Code::InvalidArgument,
-        Invalid::UnknownModule { .. }
+        Invalid::Tenant { .. } | Invalid::Chain { .. } | Invalid::Rule { .. } | Invalid::Twice(_) => {
+            Code::InvalidArgument
+        }
+        Invalid::NotGranted { .. }
+        | Invalid::TenantInUse { .. }
+        | Invalid::UnknownModule { .. }
         | Invalid::UnknownChain { .. }
         | Invalid::FieldsDiffer { .. }
         | Invalid::Alike { .. }
         | Invalid::InUse { .. } => Code::FailedPrecondition,
         Invalid::NoSuch(_) => Code::NotFound,
         Invalid::TooMany { .. }
+        | Invalid::OverQuota { .. }
         | Invalid::TooMuchOfOne { .. }
         | Invalid::TooManyUploads { .. }
         | Invalid::TooMuchConfig { .. }

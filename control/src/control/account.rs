@@ -17,7 +17,11 @@ pub(super) struct RefusedQuotas(Mutex<BTreeMap<TenantName, BTreeMap<&'static str
 impl RefusedQuotas {
     /// Counts an error, if it is such a refusal.
     pub(super) fn note(&self, error: &ControlError, state: &DesiredState) {
-        let ControlError::Invalid(Invalid::TooMuchOfOne { tenant, what, .. }) = error else { return };
+        let ControlError::Invalid(Invalid::TooMuchOfOne { tenant, what, .. } | Invalid::OverQuota { tenant, what, .. }) =
+            error
+        else {
+            return;
+        };
         let mut by_tenant = lock(&self.0);
         // Names of tenants are made up easily.
         if by_tenant.len() >= TENANTS_COUNTED_MAX {
@@ -34,13 +38,16 @@ impl RefusedQuotas {
 }
 
 impl Control {
-    /// Returns the account of a tenant; none if it has no object, no upload, and nothing on the node.
+    /// Returns the account of a tenant; none if it has no terms of its own, no object, no upload, and
+    /// nothing on the node.
     pub fn account(&self, tenant: &TenantName) -> Result<Option<TenantAccount>, ControlError> {
         let mut resources = self.node.resources(tenant);
-        let mut quotas = QuotaUse::all_of(&self.desired(), tenant);
-        let uploads = self.store.uploads().map(|all| QuotaUse::of_uploads(&all, tenant));
+        let desired = self.desired();
+        let terms = desired.tenant(tenant).map(|terms| &**terms);
+        let mut quotas = QuotaUse::all_of(&desired, tenant);
+        let uploads = self.store.uploads().map(|all| QuotaUse::of_uploads(&all, tenant, terms));
         quotas.extend(uploads.as_ref().map(Vec::clone).unwrap_or_default());
-        if resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
+        if terms.is_none() && resources.is_empty() && quotas.iter().all(|quota| quota.used == 0) {
             // Without the store it is not known whether it has uploads. The rest can be told all the same.
             return uploads.map(|_| None).map_err(Into::into);
         }

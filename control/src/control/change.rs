@@ -63,17 +63,17 @@ impl Control {
     /// Creates or updates the objects as given: all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
         let tenant = request.tenant().cloned();
-        let ApplyRequest { modules, chains, rules } = request;
+        let ApplyRequest { tenants, modules, chains, rules } = request;
         self.change(tenant.as_ref(), || {
             let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
             let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
-            Ok(Change { modules, chains, rules: rules.clone(), delete: Vec::new() })
+            Ok(Change { tenants: tenants.clone(), modules, chains, rules: rules.clone(), delete: Vec::new() })
         })
     }
 
     /// Deletes the objects: all of them or none.
     pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        let tenant = objects.first().map(|object| object.tenant().clone());
+        let tenant = turn_of(&objects).cloned();
         self.change(tenant.as_ref(), || Ok(Change { delete: objects.clone(), ..Change::default() }))
     }
 
@@ -271,11 +271,17 @@ impl Control {
     }
 }
 
+/// Returns the tenant in whose turn objects are deleted: that of the first that a tenant owns. Tenants themselves are the
+/// operator's, who must not wait for their changes.
+pub(crate) fn turn_of(objects: &[ObjectRef]) -> Option<&TenantName> {
+    objects.iter().find(|object| !matches!(object, ObjectRef::Tenant { .. })).map(ObjectRef::tenant)
+}
+
 /// Returns the key of a chain.
 fn key_of(object: &ObjectRef) -> Option<ChainKey> {
     match object {
         ObjectRef::Chain { tenant, name } => Some((tenant.clone(), name.clone())),
-        ObjectRef::Module { .. } | ObjectRef::Rule { .. } => None,
+        ObjectRef::Tenant { .. } | ObjectRef::Module { .. } | ObjectRef::Rule { .. } => None,
     }
 }
 

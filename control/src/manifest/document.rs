@@ -11,6 +11,7 @@ use super::chain::{self, ChainTable};
 use super::position::{Position, Text};
 use super::reader::{Reader, wrong};
 use super::rule::RuleTable;
+use super::tenant::{self, Tenancy};
 use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, VERSION};
 use crate::document::{Fault, whole_number};
 use crate::model::{
@@ -23,7 +24,10 @@ use crate::model::{
 /// Adds the contents of a manifest to the bundle.
 pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), ManifestError> {
     let text = Text::new(path, text);
-    check_version(&text)?;
+    let VersionOnly { tenant, .. } = check_version(&text)?;
+    if tenant == Some(Tenancy::Tables) {
+        return tenant::read(&text, bundle);
+    }
     let document: Document = parse(&text)?;
     let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(default_tenant));
     let reader = Reader::new(text, tenant, fields);
@@ -37,18 +41,19 @@ fn default_tenant() -> TenantName {
     TenantName::new(DEFAULT_TENANT).expect("the default tenant has a valid name")
 }
 
-/// Checks the version first, since a manifest of another version may have other keys.
-fn check_version(text: &Text<'_>) -> Result<(), ManifestError> {
-    let version = parse::<VersionOnly>(text)?.version;
-    let version = version.ok_or_else(|| ManifestError::NoVersion { path: text.path.to_owned() })?;
+/// Checks the version first, since a manifest of another version may have other keys. Returns what has to be known before
+/// the rest is read.
+fn check_version(text: &Text<'_>) -> Result<VersionOnly, ManifestError> {
+    let beginning = parse::<VersionOnly>(text)?;
+    let version = beginning.version.as_ref().ok_or_else(|| ManifestError::NoVersion { path: text.path.to_owned() })?;
     let place = text.place(&version.span());
-    match version.into_inner() {
-        found if found == VERSION => Ok(()),
-        found => Err(ManifestError::OtherVersion { place, found }),
+    match version.get_ref() {
+        found if found == VERSION => Ok(beginning),
+        found => Err(ManifestError::OtherVersion { place, found: found.clone() }),
     }
 }
 
-fn parse<T: DeserializeOwned>(text: &Text<'_>) -> Result<T, ManifestError> {
+pub(super) fn parse<T: DeserializeOwned>(text: &Text<'_>) -> Result<T, ManifestError> {
     crate::document::read(text.text, allowed)
         .map_err(|Fault { span, problem }| ManifestError::Wrong { place: text.place(&span), problem })
 }
@@ -56,6 +61,7 @@ fn parse<T: DeserializeOwned>(text: &Text<'_>) -> Result<T, ManifestError> {
 /// Returns the allowed values of keys for which the type alone does not tell.
 fn allowed(key: &str) -> Option<String> {
     let bounds = match key {
+        "tenant" => return Some("a tenant's name, or tables, each with the header [[tenant]]".to_owned()),
         "module" | "chain" | "rule" | "chain.stage" => return Some(format!("tables, each with the header [[{key}]]")),
         "rule.match" | "chain.reverse" | "state" | "chain.stage.state" => return Some("a table".to_owned()),
         "chain.memory_limit_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_LIMIT_KIB_MAX),
@@ -80,6 +86,7 @@ fn allowed(key: &str) -> Option<String> {
 #[derive(Deserialize)]
 struct VersionOnly {
     version: Option<Spanned<String>>,
+    tenant: Option<Tenancy>,
 }
 
 #[derive(Deserialize)]

@@ -7,6 +7,7 @@ use super::chain::{
 use super::fields::{FIELDS_MAX, FieldProblem};
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
+use super::tenant::GRANTS_MAX;
 use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, TenantName, VlanId};
 
 /// What to do where objects are too many.
@@ -19,6 +20,55 @@ pub(super) const REMEDY_FOR_UPLOADS: &str =
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
+    /// A tenant's terms are invalid in themselves.
+    #[error("{tenant}: {problem}")]
+    Tenant {
+        /// The tenant.
+        tenant: ObjectRef,
+        /// What is wrong.
+        problem: TenantProblem,
+    },
+    /// A chain or a rule uses what its tenant is not granted.
+    #[error("{object}: {problem}, or ask the operator for more ([[tenant]] of {})", .object.tenant())]
+    NotGranted {
+        /// The chain or the rule.
+        object: ObjectRef,
+        /// What it uses.
+        problem: NotGranted,
+    },
+    /// A tenant to be deleted still has objects.
+    #[error(
+        "tenant {tenant} still has objects ({}): delete them first, or all together",
+        counted(&[("module", *.modules), ("chain", *.chains), ("rule", *.rules)])
+    )]
+    TenantInUse {
+        /// The tenant.
+        tenant: TenantName,
+        /// How many modules it has.
+        modules: usize,
+        /// How many chains it has.
+        chains: usize,
+        /// How many rules it has.
+        rules: usize,
+    },
+    /// The change would give a tenant more than the operator grants it.
+    #[error(
+        "{what}: tenant {tenant} would have {count}, and the operator grants it {max} ({key}): {remedy}, or ask the operator for more"
+    )]
+    OverQuota {
+        /// The tenant.
+        tenant: TenantName,
+        /// Of what, in which unit.
+        what: &'static str,
+        /// How much it would have.
+        count: u64,
+        /// How much it may have.
+        max: u64,
+        /// The key of the tenant's that says so.
+        key: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A chain is invalid in itself.
     #[error("{chain}: {problem}")]
     Chain {
@@ -149,6 +199,72 @@ pub enum Invalid {
         /// How much there may be.
         max_kib: u64,
     },
+}
+
+/// What is wrong with a tenant's terms in themselves.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TenantProblem {
+    /// A number that is out of bounds.
+    #[error("{key} is {value}: it must be from {min} to {max}")]
+    Number {
+        /// The key.
+        key: &'static str,
+        /// The number as given.
+        value: u32,
+        /// The smallest allowed value.
+        min: u32,
+        /// The largest.
+        max: u32,
+    },
+    /// A list that is too long.
+    #[error("{key} has {count} entries: at most {GRANTS_MAX} are allowed")]
+    TooLong {
+        /// The key.
+        key: &'static str,
+        /// How many it has.
+        count: usize,
+    },
+}
+
+/// What a chain or a rule uses and its tenant is not granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotGranted {
+    /// A port.
+    #[error("its tenant is not granted the port {port}: use one of {granted}")]
+    Port {
+        /// The port.
+        port: PortName,
+        /// Those that it is granted.
+        granted: String,
+    },
+    /// Packets of all ports.
+    #[error(
+        "it matches packets of every port, and its tenant is granted some only: give port in its match, one of {granted}"
+    )]
+    AnyPort {
+        /// Those that it is granted.
+        granted: String,
+    },
+    /// Packets of which no side is within the tenant's networks.
+    #[error(
+        "it matches {matcher}, and its tenant is granted only packets from or to {granted}: give a source or a destination within \
+         these"
+    )]
+    Addresses {
+        /// What it matches.
+        matcher: String,
+        /// The networks that it is granted.
+        granted: String,
+    },
+}
+
+/// Formats numbers of things as `2 modules, 1 chain`, without those of which there are none.
+fn counted(things: &[(&str, usize)]) -> String {
+    let some = things.iter().filter(|(_, count)| *count > 0);
+    let each = some.map(|(name, count)| format!("{count} {name}{}", if *count == 1 { "" } else { "s" }));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What is wrong with a chain in itself.

@@ -132,6 +132,16 @@ name!(
     "rule"
 );
 name!(
+    /// The name of a key that functions may use without reading it.
+    KeyName,
+    "key"
+);
+name!(
+    /// The name of a model that functions may use.
+    ModelName,
+    "model"
+);
+name!(
     /// The name of a gateway port of the node, as in the operator's configuration.
     PortName,
     "port"

@@ -3,6 +3,8 @@
 //! While more than three quarters are used, a tenant may have no more than a sixteenth of all. So a tenant alone gets three quarters, and
 //! whatever the others have, small tenants find room. What a tenant has already is not taken away.
 //!
+//! A tenant may be granted less by its own terms ([`super::Tenant`]).
+//!
 //! The same holds for uploads, which are no part of the desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::invalid::{REMEDY, REMEDY_FOR_UPLOADS};
 use super::{
     CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, MODULES_MAX, RULES_MAX,
-    StoredUpload, TenantName,
+    StoredUpload, Tenant, TenantName,
 };
 
 /// The part that is kept for tenants that have little, as one part in so many.
@@ -35,18 +37,48 @@ struct Measure {
     of: fn(&DesiredState) -> Use<'_>,
     /// How much of it all tenants have together, if that is not the sum.
     total: Option<fn(&DesiredState) -> u64>,
+    /// The tenants' own limits of it.
+    own: Option<OwnLimit>,
+}
+
+/// A limit of a tenant's own terms.
+struct OwnLimit {
+    key: &'static str,
+    max: fn(&Tenant) -> Option<u32>,
 }
 
 const MEASURES: [Measure; 5] = [
-    Measure { key: "modules", name: "modules", max: MODULES_MAX as u64, of: modules, total: None },
-    Measure { key: "chains", name: "chains", max: CHAINS_MAX as u64, of: chains, total: None },
-    Measure { key: "rules", name: "rules", max: RULES_MAX as u64, of: rules, total: None },
+    Measure {
+        key: "modules",
+        name: "modules",
+        max: MODULES_MAX as u64,
+        of: modules,
+        total: None,
+        own: Some(OwnLimit { key: "modules_max", max: |tenant| tenant.modules_max }),
+    },
+    Measure {
+        key: "chains",
+        name: "chains",
+        max: CHAINS_MAX as u64,
+        of: chains,
+        total: None,
+        own: Some(OwnLimit { key: "chains_max", max: |tenant| tenant.chains_max }),
+    },
+    Measure {
+        key: "rules",
+        name: "rules",
+        max: RULES_MAX as u64,
+        of: rules,
+        total: None,
+        own: Some(OwnLimit { key: "rules_max", max: |tenant| tenant.rules_max }),
+    },
     Measure {
         key: "config_bytes",
         name: "bytes of stage configuration",
         max: CONFIG_BYTES_TOTAL_MAX as u64,
         of: config_bytes,
         total: None,
+        own: None,
     },
     Measure {
         key: "files_bytes",
@@ -54,6 +86,7 @@ const MEASURES: [Measure; 5] = [
         max: FILES_BYTES_TOTAL_MAX,
         of: files_bytes,
         total: Some(DesiredState::files_bytes),
+        own: None,
     },
 ];
 
@@ -63,17 +96,25 @@ struct UploadMeasure {
     name: &'static str,
     max: u64,
     of: fn(&StoredUpload) -> u64,
+    /// A tenant's own limit of it.
+    own: fn(&Tenant) -> Option<u64>,
 }
 
 const UPLOAD_MEASURES: [UploadMeasure; 2] = [
-    UploadMeasure { key: "uploads", name: "uploads", max: UPLOADS_MAX, of: |_| 1 },
+    UploadMeasure { key: "uploads", name: "uploads", max: UPLOADS_MAX, of: |_| 1, own: |_| None },
     UploadMeasure {
         key: "upload_bytes",
         name: "bytes of uploads",
         max: UPLOAD_BYTES_TOTAL_MAX,
         of: |upload| upload.size_bytes,
+        own: upload_bytes_max,
     },
 ];
+
+/// Returns the maximum size of a tenant's uploads by its own terms.
+fn upload_bytes_max(tenant: &Tenant) -> Option<u64> {
+    Some(u64::from(tenant.upload_mib?) << 20)
+}
 
 /// What a tenant has of something that a node has limited room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,23 +133,26 @@ impl QuotaUse {
     /// Returns what a tenant has of each.
     #[must_use]
     pub fn all_of(state: &DesiredState, tenant: &TenantName) -> Vec<Self> {
-        let quota = |Measure { key, name, max, of, .. }| Self {
-            key,
-            what: name,
-            used: of(state).get(tenant).copied().unwrap_or(0),
-            limit: most(max),
+        let quota = |Measure { key, name, max, of, own, .. }: Measure| {
+            let own = own.zip(state.tenant(tenant)).and_then(|(own, tenant)| (own.max)(tenant));
+            Self {
+                key,
+                what: name,
+                used: of(state).get(tenant).copied().unwrap_or(0),
+                limit: own.map_or(most(max), |own| most(max).min(own.into())),
+            }
         };
         MEASURES.into_iter().map(quota).collect()
     }
 
-    /// Returns what a tenant has uploaded, by number and by size.
+    /// Returns what a tenant has uploaded, by number and by size. `terms` are its own, if it has any.
     #[must_use]
-    pub fn of_uploads(uploads: &[StoredUpload], tenant: &TenantName) -> Vec<Self> {
-        let quota = |UploadMeasure { key, name, max, of }| Self {
+    pub fn of_uploads(uploads: &[StoredUpload], tenant: &TenantName, terms: Option<&Tenant>) -> Vec<Self> {
+        let quota = |UploadMeasure { key, name, max, of, own }| Self {
             key,
             what: name,
             used: uploads.iter().filter(|upload| upload.tenant == *tenant).map(of).sum(),
-            limit: most(max),
+            limit: terms.and_then(own).map_or(most(max), |own| most(max).min(own)),
         };
         UPLOAD_MEASURES.into_iter().map(quota).collect()
     }
@@ -132,21 +176,25 @@ fn most(max: u64) -> u64 {
 }
 
 /// Refuses an upload with which its tenant would have more than it may, or all tenants more than there is room for. `before` are the uploads
-/// that there are already.
+/// that there are already, and `terms` the tenant's own, if it has any.
 ///
 /// # Errors
 /// Which bound it exceeds.
-pub fn check_upload(before: &[StoredUpload], new: &StoredUpload) -> Result<(), Invalid> {
+pub fn check_upload(before: &[StoredUpload], new: &StoredUpload, terms: Option<&Tenant>) -> Result<(), Invalid> {
     if before.iter().any(|upload| (&upload.tenant, &upload.digest) == (&new.tenant, &new.digest)) {
         return Ok(());
     }
-    for UploadMeasure { name, max, of, .. } in UPLOAD_MEASURES {
+    for UploadMeasure { name, max, of, own, .. } in UPLOAD_MEASURES {
         let total = before.iter().chain([new]).map(of).sum::<u64>();
         if total > max {
             return Err(Invalid::TooManyUploads { what: name, count: total, max });
         }
         let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
         let (count, little) = (of_tenant.map(of).sum::<u64>(), little_of(max));
+        if let Some(own) = terms.and_then(own).filter(|own| count > *own) {
+            let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
+            return Err(Invalid::OverQuota { tenant, what: name, count, max: own, key: "upload_mib", remedy });
+        }
         if !leaves_room(count, 0, total, max) {
             let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
             return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
@@ -157,8 +205,11 @@ pub fn check_upload(before: &[StoredUpload], new: &StoredUpload) -> Result<(), I
 
 /// Refuses a change by which a tenant gets more of something than it may have.
 pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), Invalid> {
-    for Measure { name, max, of, total, .. } in MEASURES {
+    for Measure { name, max, of, total, own, .. } in MEASURES {
         let used = of(after);
+        if let Some(own) = own {
+            check_own(name, &own, before, after, &used, of)?;
+        }
         let total = total.map_or_else(|| used.values().sum(), |total| total(after));
         if total <= most(max) {
             continue;
@@ -173,6 +224,34 @@ pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), I
         }
     }
     Ok(())
+}
+
+/// Refuses a change by which a tenant gets more of something than its own terms allow. What it has already stays.
+fn check_own(
+    what: &'static str,
+    own: &OwnLimit,
+    before: &DesiredState,
+    after: &DesiredState,
+    used: &Use<'_>,
+    of: fn(&DesiredState) -> Use<'_>,
+) -> Result<(), Invalid> {
+    let over = after.tenants().values().filter_map(|tenant| {
+        let (max, count) = (u64::from((own.max)(tenant)?), used.get(&tenant.name).copied().unwrap_or(0));
+        (count > max).then_some((&tenant.name, count, max))
+    });
+    let over: Vec<_> = over.collect();
+    if over.is_empty() {
+        return Ok(());
+    }
+    let had = of(before);
+    let had = |tenant: &TenantName| had.get(tenant).copied().unwrap_or(0);
+    match over.into_iter().find(|(tenant, count, _)| *count > had(tenant)) {
+        Some((tenant, count, max)) => {
+            let (tenant, key, remedy) = (tenant.clone(), own.key, REMEDY);
+            Err(Invalid::OverQuota { tenant, what, count, max, key, remedy })
+        }
+        None => Ok(()),
+    }
 }
 
 fn summed<'s>(amounts: impl Iterator<Item = (&'s TenantName, u64)>) -> Use<'s> {
@@ -233,31 +312,46 @@ mod tests {
     fn a_tenant_that_uploads_without_end_leaves_room_to_tenants_with_few_uploads() {
         let mut uploads: Vec<_> = (0..UPLOADS_MAX / 4 * 3).map(|number| upload("greedy", number, 1)).collect();
         let next = upload("greedy", UPLOADS_MAX, 1);
-        let refused = check_upload(&uploads, &next).unwrap_err().to_string();
+        let refused = check_upload(&uploads, &next, None).unwrap_err().to_string();
         assert!(refused.starts_with("uploads: tenant greedy would have 3073."), "{refused}");
-        assert_eq!(check_upload(&uploads, &uploads[7]), Ok(()), "what it has already takes no more room");
+        assert_eq!(check_upload(&uploads, &uploads[7], None), Ok(()), "what it has already takes no more room");
         for number in 0..UPLOADS_MAX / 16 {
-            assert_eq!(check_upload(&uploads, &upload("small", number, 1)), Ok(()));
+            assert_eq!(check_upload(&uploads, &upload("small", number, 1), None), Ok(()));
             uploads.push(upload("small", number, 1));
         }
-        assert!(check_upload(&uploads, &upload("small", UPLOADS_MAX, 1)).is_err());
-        assert_eq!(check_upload(&uploads, &upload("other", 0, 1)), Ok(()));
+        assert!(check_upload(&uploads, &upload("small", UPLOADS_MAX, 1), None).is_err());
+        assert_eq!(check_upload(&uploads, &upload("other", 0, 1), None), Ok(()));
+    }
+
+    #[test]
+    fn a_tenants_uploads_are_bounded_by_its_own_terms() {
+        let terms = Tenant { upload_mib: Some(2), ..Tenant::new("t".parse().unwrap()) };
+        let first = upload("t", 0, 1 << 20);
+        assert_eq!(check_upload(&[], &first, Some(&terms)), Ok(()));
+        let second = upload("t", 1, (1 << 20) + 1);
+        let refused = check_upload(std::slice::from_ref(&first), &second, Some(&terms)).unwrap_err().to_string();
+        let expected =
+            "bytes of uploads: tenant t would have 2097153, and the operator grants it 2097152 (upload_mib): ";
+        assert!(refused.starts_with(expected), "{refused}");
+        assert_eq!(check_upload(std::slice::from_ref(&second), &second, Some(&terms)), Ok(()), "it is there already");
+        let [_, bytes] = &QuotaUse::of_uploads(&[first], &terms.name, Some(&terms))[..] else { panic!() };
+        assert_eq!((bytes.used, bytes.limit), (1 << 20, 2 << 20));
     }
 
     #[test]
     fn bytes_of_uploads_have_a_bound_and_a_part_for_tenants_that_have_few() {
         const PART: u64 = UPLOAD_BYTES_TOTAL_MAX / 32;
         let mut uploads: Vec<_> = (0..24).map(|number| upload("greedy", number, PART)).collect();
-        assert!(check_upload(&uploads, &upload("greedy", 24, 1)).is_err());
+        assert!(check_upload(&uploads, &upload("greedy", 24, 1), None).is_err());
         for tenant in ["a", "b", "c", "d"] {
             for number in 0..2 {
-                assert_eq!(check_upload(&uploads, &upload(tenant, number, PART)), Ok(()));
+                assert_eq!(check_upload(&uploads, &upload(tenant, number, PART), None), Ok(()));
                 uploads.push(upload(tenant, number, PART));
             }
         }
-        let refused = check_upload(&uploads, &upload("e", 0, 1)).unwrap_err().to_string();
+        let refused = check_upload(&uploads, &upload("e", 0, 1), None).unwrap_err().to_string();
         assert!(refused.starts_with("the node takes at most 4294967296 bytes of uploads"), "{refused}");
-        let quotas = QuotaUse::of_uploads(&uploads, &"a".parse().unwrap());
+        let quotas = QuotaUse::of_uploads(&uploads, &"a".parse().unwrap(), None);
         assert_eq!(
             quotas.iter().map(|quota| (quota.key, quota.used)).collect::<Vec<_>>(),
             [("uploads", 2), ("upload_bytes", 2 * PART)]

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, TenantName, quotas,
+    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, Tenant, TenantName,
+    quotas,
 };
 
+/// The maximum number of tenants with terms of their own of a node.
+pub const TENANTS_MAX: usize = 4096;
 /// The maximum number of modules of a node.
 pub const MODULES_MAX: usize = 8192;
 /// The maximum number of chains of a node.
@@ -26,6 +29,11 @@ pub const FILES_BYTES_TOTAL_MAX: u64 = 256 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ObjectRef {
+    /// A tenant.
+    Tenant {
+        /// Its name.
+        name: TenantName,
+    },
     /// A module.
     Module {
         /// The tenant that owns it.
@@ -50,38 +58,50 @@ pub enum ObjectRef {
 }
 
 impl ObjectRef {
-    /// Returns `module`, `chain` or `rule`.
+    /// Returns `tenant`, `module`, `chain` or `rule`.
     pub fn kind(&self) -> &'static str {
         match self {
+            ObjectRef::Tenant { .. } => "tenant",
             ObjectRef::Module { .. } => "module",
             ObjectRef::Chain { .. } => "chain",
             ObjectRef::Rule { .. } => "rule",
         }
     }
 
-    /// Returns the name within the tenant.
+    /// Returns the name within the tenant, or that of the tenant.
     pub fn name(&self) -> &str {
         match self {
+            ObjectRef::Tenant { name } => name.as_str(),
             ObjectRef::Module { name, .. } => name.as_str(),
             ObjectRef::Chain { name, .. } => name.as_str(),
             ObjectRef::Rule { name, .. } => name.as_str(),
         }
     }
 
-    /// Returns the tenant that owns it.
+    /// Returns the tenant that owns it, or that it is.
     pub fn tenant(&self) -> &TenantName {
         match self {
-            ObjectRef::Module { tenant, .. } | ObjectRef::Chain { tenant, .. } | ObjectRef::Rule { tenant, .. } => {
-                tenant
-            }
+            ObjectRef::Tenant { name: tenant }
+            | ObjectRef::Module { tenant, .. }
+            | ObjectRef::Chain { tenant, .. }
+            | ObjectRef::Rule { tenant, .. } => tenant,
         }
     }
 }
 
 impl fmt::Display for ObjectRef {
-    /// Formats it as `chain demo/echo`.
+    /// Formats it as `chain demo/echo`, or `tenant demo`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ObjectRef::Tenant { name } = self {
+            return write!(f, "tenant {name}");
+        }
         write!(f, "{} {}/{}", self.kind(), self.tenant(), self.name())
+    }
+}
+
+impl From<&Tenant> for ObjectRef {
+    fn from(tenant: &Tenant) -> Self {
+        ObjectRef::Tenant { name: tenant.name.clone() }
     }
 }
 
@@ -106,6 +126,8 @@ impl From<&Rule> for ObjectRef {
 /// A change of the desired state, made completely or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
+    /// Tenants to create or update.
+    pub tenants: Vec<Tenant>,
     /// Modules to create or update.
     pub modules: Vec<Module>,
     /// Chains to create or update.
@@ -118,9 +140,10 @@ pub struct Change {
 
 impl Change {
     fn sets(&self) -> impl Iterator<Item = ObjectRef> + '_ {
+        let tenants = self.tenants.iter().map(ObjectRef::from);
         let modules = self.modules.iter().map(ObjectRef::from);
         let chains = self.chains.iter().map(ObjectRef::from);
-        modules.chain(chains).chain(self.rules.iter().map(ObjectRef::from))
+        tenants.chain(modules).chain(chains).chain(self.rules.iter().map(ObjectRef::from))
     }
 
     fn check_named_once(&self) -> Result<(), Invalid> {
@@ -172,7 +195,7 @@ pub struct Outcome {
 pub struct Applied {
     /// The state after the change. Its version is the old one if nothing changed, otherwise the next.
     pub state: DesiredState,
-    /// One outcome for each object that the change names, in its order: modules, chains, rules, deletes.
+    /// One outcome for each object that the change names, in its order: tenants, modules, chains, rules, deletes.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -183,10 +206,11 @@ impl Applied {
     }
 }
 
-/// All modules, chains and rules that the node ought to have. Always consistent. Cheap to clone.
+/// All tenants, modules, chains and rules that the node ought to have. Always consistent. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     version: u64,
+    tenants: BTreeMap<TenantName, Arc<Tenant>>,
     modules: BTreeMap<(TenantName, ModuleName), Arc<Module>>,
     chains: BTreeMap<(TenantName, ChainName), Arc<Chain>>,
     rules: BTreeMap<(TenantName, RuleName), Arc<Rule>>,
@@ -205,6 +229,11 @@ impl DesiredState {
         self.version
     }
 
+    /// Returns all tenants with terms of their own, by name.
+    pub fn tenants(&self) -> &BTreeMap<TenantName, Arc<Tenant>> {
+        &self.tenants
+    }
+
     /// Returns all modules, by tenant and name.
     pub fn modules(&self) -> &BTreeMap<(TenantName, ModuleName), Arc<Module>> {
         &self.modules
@@ -218,6 +247,11 @@ impl DesiredState {
     /// Returns all rules, by tenant and name.
     pub fn rules(&self) -> &BTreeMap<(TenantName, RuleName), Arc<Rule>> {
         &self.rules
+    }
+
+    /// Returns the terms of this tenant; none if it has those of the node's defaults.
+    pub fn tenant(&self, name: &TenantName) -> Option<&Arc<Tenant>> {
+        self.tenants.get(name)
     }
 
     /// Returns the module of this tenant and name.
@@ -263,6 +297,10 @@ impl DesiredState {
         change.check_named_once()?;
         let mut state = self.clone();
         let mut outcomes = Vec::new();
+        for tenant in &change.tenants {
+            let effect = set(&mut state.tenants, tenant.name.clone(), tenant);
+            outcomes.push(Outcome { object: tenant.into(), effect });
+        }
         for module in &change.modules {
             let key = (module.tenant.clone(), module.name.clone());
             outcomes.push(Outcome { object: module.into(), effect: set(&mut state.modules, key, module) });
@@ -289,6 +327,7 @@ impl DesiredState {
 
     fn remove(&mut self, object: &ObjectRef) -> bool {
         match object.clone() {
+            ObjectRef::Tenant { name } => self.tenants.remove(&name).is_some(),
             ObjectRef::Module { tenant, name } => self.modules.remove(&(tenant, name)).is_some(),
             ObjectRef::Chain { tenant, name } => self.chains.remove(&(tenant, name)).is_some(),
             ObjectRef::Rule { tenant, name } => self.rules.remove(&(tenant, name)).is_some(),
@@ -298,6 +337,7 @@ impl DesiredState {
     /// Checks that the state is consistent. `deleted` tells a deleted object from one that never existed.
     fn check(&self, deleted: &[ObjectRef]) -> Result<(), Invalid> {
         self.check_sizes()?;
+        self.check_tenants(deleted)?;
         self.chains.values().try_for_each(|chain| self.check_chain(chain, deleted))?;
         self.rules.values().try_for_each(|rule| self.check_rule(rule, deleted))?;
         self.check_fields()?;
@@ -312,6 +352,7 @@ impl DesiredState {
 
     fn check_sizes(&self) -> Result<(), Invalid> {
         for (kind, count, max) in [
+            ("tenants", self.tenants.len(), TENANTS_MAX),
             ("modules", self.modules.len(), MODULES_MAX),
             ("chains", self.chains.len(), CHAINS_MAX),
             ("rules", self.rules.len(), RULES_MAX),
@@ -337,8 +378,28 @@ impl DesiredState {
         Ok(())
     }
 
+    /// Checks all tenants' terms, and that no deleted tenant leaves objects behind, which would have other terms then.
+    fn check_tenants(&self, deleted: &[ObjectRef]) -> Result<(), Invalid> {
+        for tenant in self.tenants.values() {
+            tenant.check().map_err(|problem| Invalid::Tenant { tenant: (&**tenant).into(), problem })?;
+        }
+        for object in deleted {
+            let ObjectRef::Tenant { name } = object else { continue };
+            let modules = self.modules.keys().filter(|(tenant, _)| tenant == name).count();
+            let chains = self.chains.keys().filter(|(tenant, _)| tenant == name).count();
+            let rules = self.rules.keys().filter(|(tenant, _)| tenant == name).count();
+            if modules + chains + rules > 0 {
+                return Err(Invalid::TenantInUse { tenant: name.clone(), modules, chains, rules });
+            }
+        }
+        Ok(())
+    }
+
     fn check_chain(&self, chain: &Chain, deleted: &[ObjectRef]) -> Result<(), Invalid> {
         chain.check().map_err(|problem| Invalid::Chain { chain: chain.into(), problem })?;
+        if let Some(tenant) = self.tenant(&chain.tenant) {
+            tenant.check_chain(chain).map_err(|problem| Invalid::NotGranted { object: chain.into(), problem })?;
+        }
         for (at, stage) in chain.stages.iter().enumerate() {
             if self.module(&chain.tenant, &stage.module).is_none() {
                 let object = ObjectRef::Module { tenant: chain.tenant.clone(), name: stage.module.clone() };
@@ -355,6 +416,9 @@ impl DesiredState {
 
     fn check_rule(&self, rule: &Rule, deleted: &[ObjectRef]) -> Result<(), Invalid> {
         rule.matcher.check().map_err(|problem| Invalid::Rule { rule: rule.into(), problem })?;
+        if let Some(tenant) = self.tenant(&rule.tenant) {
+            tenant.check_rule(rule).map_err(|problem| Invalid::NotGranted { object: rule.into(), problem })?;
+        }
         if self.chain(&rule.tenant, &rule.chain).is_some() {
             return Ok(());
         }

@@ -37,7 +37,7 @@ fn small() -> Change {
         modules: vec![module_of("t", "m")],
         chains: vec![chain_of("t", "c", &["m"])],
         rules: vec![rule_of("t", "r", "c", "10.0.0.1")],
-        delete: Vec::new(),
+        ..Change::default()
     }
 }
 
@@ -464,6 +464,7 @@ proptest! {
             state = applied.state;
             prop_assert_eq!(state.version(), before.version() + u64::from(state != before));
             let objects = Change {
+                tenants: state.tenants().values().map(|t| (**t).clone()).collect(),
                 modules: state.modules().values().map(|m| (**m).clone()).collect(),
                 chains: state.chains().values().map(|c| (**c).clone()).collect(),
                 rules: state.rules().values().map(|r| (**r).clone()).collect(),
@@ -483,18 +484,24 @@ fn any_change() -> impl Strategy<Value = Change> {
     let chain = (owner(), name(), prop::collection::vec(name(), 0..3)).prop_map(|(t, n, m)| chain_of(t, n, &m));
     let addresses = || prop::sample::select(vec!["10.0.0.1", "10.0.0.2", "::1"]);
     let rule = (owner(), name(), name(), addresses()).prop_map(|(t, n, c, d)| rule_of(t, n, c, d));
-    let gone = (owner(), name(), 0..3).prop_map(|(t, n, kind)| match kind {
+    let terms = (owner(), prop::sample::select(vec!["10.0.0.0/31", "::/0"])).prop_map(|(t, within)| {
+        let addresses = [within.parse().unwrap()].into();
+        Tenant { addresses, chains_max: Some(2), ..Tenant::new(tenant(t)) }
+    });
+    let gone = (owner(), name(), 0..4).prop_map(|(t, n, kind)| match kind {
         0 => ObjectRef::from(&module_of(t, n)),
         1 => ObjectRef::from(&chain_of(t, n, &[])),
+        2 => ObjectRef::Tenant { name: tenant(t) },
         _ => ObjectRef::from(&rule_of(t, n, "a", "::1")),
     });
     (
+        prop::collection::vec(terms, 0..2),
         prop::collection::vec(module, 0..4),
         prop::collection::vec(chain, 0..3),
         prop::collection::vec(rule, 0..3),
         prop::collection::vec(gone, 0..2),
     )
-        .prop_map(|(modules, chains, rules, delete)| Change { modules, chains, rules, delete })
+        .prop_map(|(tenants, modules, chains, rules, delete)| Change { tenants, modules, chains, rules, delete })
 }
 
 #[test]

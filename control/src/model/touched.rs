@@ -34,7 +34,7 @@ impl DesiredState {
             match object {
                 ObjectRef::Module { tenant, name } => _ = modules.insert((tenant, name)),
                 ObjectRef::Chain { tenant, name } => _ = chains.insert((tenant, name)),
-                ObjectRef::Rule { .. } => {}
+                ObjectRef::Tenant { .. } | ObjectRef::Rule { .. } => {}
             }
         }
         let runs_named =

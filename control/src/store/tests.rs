@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::faults::Faults;
 use super::*;
-use crate::model::{Chain, Match, Policy, Rule, Stage, Upload};
+use crate::model::{Chain, Class, Match, Policy, Rule, Stage, Tenant, Upload};
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -39,7 +39,7 @@ fn whole_change(name: &str) -> Change {
         policy: Policy::PerClient,
         chain: chain.name.clone(),
     };
-    Change { modules: vec![module(name)], chains: vec![chain], rules: vec![rule], delete: Vec::new() }
+    Change { modules: vec![module(name)], chains: vec![chain], rules: vec![rule], ..Change::default() }
 }
 
 /// Commits the change on top of the stored state, with its modules uploaded at second 1000.
@@ -71,6 +71,56 @@ fn committed_changes_are_there_when_the_store_is_opened_again() {
     drop(store);
     assert_eq!(Store::open(&path).unwrap().load().unwrap(), state);
     assert_eq!((state.version(), state.rules().len()), (2, 0));
+}
+
+#[test]
+fn tenants_are_there_when_the_store_is_opened_again_until_they_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    let tenant = Tenant {
+        weight: 7,
+        class_max: Class::Latency,
+        memory_mib: Some(64),
+        ports: ["lan".parse().unwrap(), "wan".parse().unwrap()].into(),
+        addresses: ["10.77.0.0/16".parse().unwrap()].into(),
+        ..Tenant::new(demo())
+    };
+    let mut change = whole_change("m");
+    change.rules[0].matcher.port = Some("lan".parse().unwrap());
+    change.tenants.push(tenant.clone());
+    let state = commit(&store, &change);
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.load().unwrap(), state);
+    assert_eq!(state.tenant(&demo()).unwrap().as_ref(), &tenant);
+
+    let Change { modules, chains, rules, .. } = change;
+    let mut delete = vec![ObjectRef::from(&tenant), ObjectRef::from(&modules[0])];
+    delete.extend([ObjectRef::from(&chains[0]), ObjectRef::from(&rules[0])]);
+    commit(&store, &Change { delete, ..Change::default() });
+    drop(store);
+    assert!(Store::open(&path).unwrap().load().unwrap().tenants().is_empty());
+}
+
+#[test]
+fn a_store_of_before_there_were_tenants_opens_without_any_and_takes_some() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    commit(&store, &whole_change("m"));
+    drop(store);
+    let database = Database::open(&path).unwrap();
+    let write = database.begin_write().unwrap();
+    assert!(write.delete_table(TENANTS).unwrap());
+    write.commit().unwrap();
+    drop(database);
+
+    let store = Store::open(&path).unwrap();
+    assert!(store.load().unwrap().tenants().is_empty());
+    let state = commit(&store, &Change { tenants: vec![Tenant::new(demo())], ..Change::default() });
+    drop(store);
+    assert_eq!(Store::open(&path).unwrap().load().unwrap(), state);
 }
 
 #[test]

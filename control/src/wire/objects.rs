@@ -399,6 +399,7 @@ fn port_range(message: proto::PortRange) -> Result<PortRange, String> {
 impl From<&ObjectRef> for proto::ObjectRef {
     fn from(object: &ObjectRef) -> Self {
         let kind = match object {
+            ObjectRef::Tenant { .. } => proto::Kind::Tenant,
             ObjectRef::Module { .. } => proto::Kind::Module,
             ObjectRef::Chain { .. } => proto::Kind::Chain,
             ObjectRef::Rule { .. } => proto::Kind::Rule,
@@ -412,12 +413,23 @@ impl TryFrom<proto::ObjectRef> for ObjectRef {
 
     fn try_from(message: proto::ObjectRef) -> Result<Self, BadMessage> {
         let kind = message.kind();
+        if kind == proto::Kind::Tenant {
+            let name = field("object.name", TenantName::new(message.name))?;
+            return match message.tenant {
+                tenant if tenant.is_empty() || tenant == name.as_str() => Ok(Self::Tenant { name }),
+                _ => {
+                    Err(BadMessage::new("object.tenant", "it has to be empty, or the tenant's name as in object.name"))
+                }
+            };
+        }
         let tenant = field("object.tenant", TenantName::new(message.tenant))?;
         Ok(match kind {
             proto::Kind::Module => Self::Module { tenant, name: field("object.name", ModuleName::new(message.name))? },
             proto::Kind::Chain => Self::Chain { tenant, name: field("object.name", ChainName::new(message.name))? },
             proto::Kind::Rule => Self::Rule { tenant, name: field("object.name", RuleName::new(message.name))? },
-            proto::Kind::Unspecified => return Err(BadMessage::new("object.kind", "say one of module, chain, rule")),
+            proto::Kind::Unspecified | proto::Kind::Tenant => {
+                return Err(BadMessage::new("object.kind", "say one of tenant, module, chain, rule"));
+            }
         })
     }
 }

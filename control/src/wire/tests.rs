@@ -1,5 +1,6 @@
 use crate::model::{
-    Access, Chain, Field, Grant, Match, Module, Outcome, Output, Policy, Reverse, Rule, Scheduling, Stage, WhenFull,
+    Access, Chain, Class, Field, Grant, Match, Module, ObjectRef, Outcome, Output, Policy, Reverse, Rule, Scheduling,
+    Stage, Tenant, WhenFull,
 };
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus,
@@ -44,6 +45,45 @@ fn objects_come_through_messages_as_they_were() {
     let port = |name: &str| name.parse().unwrap();
     chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: port("lan") });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn tenants_come_through_messages_as_they_were() {
+    let plain = Tenant::new("demo".parse().unwrap());
+    let full = Tenant {
+        weight: 1000,
+        class_max: Class::System,
+        memory_mib: Some(1),
+        state_mib: Some(0),
+        cpu_per_second_ms: Some(200),
+        clock_step_us: Some(1),
+        modules_max: Some(2),
+        chains_max: Some(3),
+        rules_max: Some(4),
+        upload_mib: Some(5),
+        ports: ["lan", "wan"].map(|port| port.parse().unwrap()).into(),
+        addresses: ["10.0.0.0/8", "fd00::/64"].map(|prefix| prefix.parse().unwrap()).into(),
+        outbound_flows: true,
+        transparent_forwarding: true,
+        keys: ["tls".parse().unwrap()].into(),
+        models: ["small".parse().unwrap()].into(),
+        ..plain.clone()
+    };
+    for tenant in [&plain, &full] {
+        assert_eq!(&Tenant::try_from(proto::Tenant::from(tenant)).unwrap(), tenant);
+    }
+    let absent = proto::Tenant { name: "demo".into(), ..proto::Tenant::default() };
+    assert_eq!(Tenant::try_from(absent).unwrap(), plain);
+    let mut message = proto::Tenant::from(&full);
+    message.addresses[1] = "10.0.0.1/8".into();
+    let error = Tenant::try_from(message).unwrap_err().to_string();
+    assert!(error.starts_with("tenant.addresses[1]: 10.0.0.1/8 has bits set"), "{error}");
+
+    let object = ObjectRef::from(&plain);
+    let message = proto::ObjectRef::from(&object);
+    assert_eq!(ObjectRef::try_from(message.clone()).unwrap(), object);
+    assert_eq!(ObjectRef::try_from(proto::ObjectRef { tenant: String::new(), ..message.clone() }).unwrap(), object);
+    assert!(ObjectRef::try_from(proto::ObjectRef { tenant: "other".into(), ..message }).is_err());
 }
 
 #[test]

@@ -38,5 +38,6 @@ pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Res
         }
         modules.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }
-    Ok(client.apply(ApplyRequest { modules, chains: contents.chains, rules: contents.rules }).await?)
+    let (tenants, chains, rules) = (contents.tenants, contents.chains, contents.rules);
+    Ok(client.apply(ApplyRequest { tenants, modules, chains, rules }).await?)
 }

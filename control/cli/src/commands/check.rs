@@ -151,7 +151,8 @@ fn consistent(contents: &Contents) -> Result<(), BadInput> {
         size_bytes: 0,
     };
     let modules = contents.modules.iter().map(module).chain(contents.uploaded.iter().map(uploaded)).collect();
-    let change = Change { modules, chains: contents.chains.clone(), rules: contents.rules.clone(), delete: Vec::new() };
+    let (tenants, chains) = (contents.tenants.clone(), contents.chains.clone());
+    let change = Change { tenants, modules, chains, rules: contents.rules.clone(), delete: Vec::new() };
     match DesiredState::default().apply(&change) {
         Ok(_) | Err(Invalid::UnknownModule { .. } | Invalid::UnknownChain { .. }) => Ok(()),
         Err(invalid) => Err(BadInput::Invalid(invalid)),
