@@ -8,7 +8,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use pinion_control::model::{self, ChainName, FieldName, TenantName};
 
-/// Manages a Pinion node: brings modules, chains and rules to it, and shows its state
+/// Manages a Pinion node: brings tenants, modules, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
 #[command(name = "pinion", version, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -92,7 +92,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         builder: Builder,
     },
-    /// Create or update modules, chains and rules as manifests say: all of them or none
+    /// Create or update tenants, modules, chains and rules as manifests say: all of them or none
     Apply {
         /// Manifests, or folders of them; all together are one change. By default the pinion.toml of this folder, or of
         /// the nearest one above
@@ -372,6 +372,9 @@ pub(crate) struct Owner {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Listed {
+    /// Tenants with terms of their own
+    #[value(alias = "tenant")]
+    Tenants,
     #[value(alias = "module")]
     Modules,
     /// Uploads that no module names
@@ -399,13 +402,16 @@ pub(crate) enum Described {
     Rule,
     #[value(alias = "fwps")]
     Fwp,
-    /// What a tenant has of what tenants share
+    /// The terms of a tenant, and what it has of what tenants share
     #[value(alias = "tenants")]
     Tenant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deletable {
+    /// A tenant without objects
+    #[value(alias = "tenants")]
+    Tenant,
     #[value(alias = "modules")]
     Module,
     #[value(alias = "chains")]

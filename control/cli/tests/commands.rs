@@ -251,7 +251,7 @@ async fn describe_and_status_show_what_belongs_together() {
     let fwp = ok(&served, &["describe", "fwp", "0.0", "--tenant", "demo"]).await;
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
     let tenant = ok(&served, &["describe", "tenant", "demo"]).await;
-    let expected = "Tenant:  demo\n\n\
+    let expected = "Tenant:  demo\nTerms:   the node's defaults: it has none of its own\n\n\
                     RESOURCE   USED     GUARANTEED   LIMIT              REFUSED\n\
                     fwps       4        16           -                  2\n\
                     memory     4.2MiB   -            8.0MiB             -\n\

@@ -9,6 +9,10 @@ use crate::args::Deletable;
 pub(super) fn object(kind: Deletable, name: String, tenant: TenantName) -> Result<ObjectRef, BadInput> {
     let not_found = |kind, tenant| BadInput::NotFoundOf { kind, name: name.clone(), tenant };
     match kind {
+        Deletable::Tenant => match TenantName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Tenant { name }),
+            Err(_) => Err(BadInput::NotFound { kind: "tenant", name }),
+        },
         Deletable::Module => match ModuleName::new(name.as_str()) {
             Ok(name) => Ok(ObjectRef::Module { tenant, name }),
             Err(_) => Err(not_found("module", tenant)),

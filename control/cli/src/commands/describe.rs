@@ -3,7 +3,7 @@
 use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::model::{
-    Chain, Module, Output, OverBudget, PortName, Reverse, Rule, Scheduling, Stage, TenantName,
+    Chain, Module, Output, OverBudget, PortName, Reverse, Rule, Scheduling, Stage, Tenant, TenantName,
 };
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
 use serde::Serialize;
@@ -44,8 +44,10 @@ pub(super) async fn run(
             print(&fwp, format, describe_fwp)
         }
         Described::Tenant => {
-            let account = client.account(&TenantName::new(named)?).await?;
-            print(&account, format, describe_tenant)
+            let name = TenantName::new(named)?;
+            let terms = client.tenants(Some(name.clone())).await?.pop();
+            let account = client.account(&name).await?;
+            print(&DescribedTenant { account, terms }, format, describe_tenant)
         }
     }
 }
@@ -62,10 +64,52 @@ fn names(names: impl Iterator<Item = String>) -> String {
     or_dash(names.reduce(|all, name| format!("{all}\n{name}")))
 }
 
-fn describe_tenant(account: &TenantAccount) -> String {
+/// A tenant's account, and its terms if it has any of its own.
+#[derive(Debug, Serialize)]
+struct DescribedTenant {
+    #[serde(flatten)]
+    account: TenantAccount,
+    terms: Option<Tenant>,
+}
+
+fn describe_tenant(DescribedTenant { account, terms }: &DescribedTenant) -> String {
     let headings = ["RESOURCE", "USED", "GUARANTEED", "LIMIT", "REFUSED"];
     let table = output::table(headings, account.resources.iter().map(resource));
-    format!("Tenant:  {}\n\n{table}", account.tenant)
+    let head = match terms {
+        Some(terms) => describe_terms(terms),
+        None => output::description([
+            ("Tenant", account.tenant.to_string()),
+            ("Terms", "the node's defaults: it has none of its own".to_owned()),
+        ]),
+    };
+    format!("{head}\n\n{table}")
+}
+
+fn describe_terms(terms: &Tenant) -> String {
+    let or = |value: Option<String>, absent: &str| value.unwrap_or_else(|| absent.to_owned());
+    let mib = |mib: Option<u32>| or(mib.map(|mib| size(u64::from(mib) << 20)), "the node's default");
+    let count = |count: Option<u32>| or(count.map(|count| format!("at most {count}")), "the node's shares");
+    let yes = |granted: bool| if granted { "yes" } else { "no" }.to_owned();
+    let all = |items: Vec<String>, none: &str| if items.is_empty() { none.to_owned() } else { items.join("\n") };
+    output::description([
+        ("Tenant", terms.name.to_string()),
+        ("Weight", terms.weight.to_string()),
+        ("Class", format!("{} at most", terms.class_max)),
+        ("Memory", mib(terms.memory_mib)),
+        ("State", mib(terms.state_mib)),
+        ("CPU a second", or(terms.cpu_per_second_ms.map(|ms| format!("{ms} ms")), "no limit")),
+        ("Clock step", or(terms.clock_step_us.map(|us| format!("{us} us")), "the node's default")),
+        ("Modules", count(terms.modules_max)),
+        ("Chains", count(terms.chains_max)),
+        ("Rules", count(terms.rules_max)),
+        ("Uploads", or(terms.upload_mib.map(|mib| size(u64::from(mib) << 20)), "the node's shares")),
+        ("Ports", all(terms.ports.iter().map(ToString::to_string).collect(), "all")),
+        ("Addresses", all(terms.addresses.iter().map(ToString::to_string).collect(), "any")),
+        ("Outbound flows", yes(terms.outbound_flows)),
+        ("Transparent forwarding", yes(terms.transparent_forwarding)),
+        ("Keys", all(terms.keys.iter().map(ToString::to_string).collect(), "none")),
+        ("Models", all(terms.models.iter().map(ToString::to_string).collect(), "none")),
+    ])
 }
 
 /// Formats a resource in the unit that its name ends with.

@@ -1,8 +1,10 @@
 //! `pinion get`: lists objects.
 
+use std::collections::BTreeSet;
+
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Rule, TenantName, Upload};
+use pinion_control::model::{Chain, Module, Rule, Tenant, TenantName, Upload};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, StateFieldStatus};
 use serde::Serialize;
 
@@ -13,6 +15,11 @@ use crate::output::{self, age, or_dash, size};
 pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, format: Format) -> anyhow::Result<()> {
     let wanted = filter.clone();
     match kind {
+        Listed::Tenants => {
+            let mut tenants = client.tenants(filter.tenant).await?;
+            tenants.retain(|tenant| filter.name.as_ref().is_none_or(|name| tenant.name.as_str() == name));
+            print(tenants, "tenant", wanted, format, self::tenants)
+        }
         Listed::Modules => print(client.modules(filter).await?, "module", wanted, format, modules),
         Listed::Uploads => {
             let mut uploads = client.uploads(filter.tenant).await?;
@@ -78,6 +85,29 @@ fn print<T: Serialize>(
         }
         Format::Table => output::print(&table(&found)),
     }
+}
+
+fn tenants(tenants: &[Tenant]) -> String {
+    let headings = ["NAME", "WEIGHT", "CLASS MAX", "MEMORY", "STATE", "CPU A SECOND", "PORTS", "ADDRESSES"];
+    let mib = |mib: Option<u32>| or_dash(mib.map(|mib| size(u64::from(mib) << 20)));
+    let row = |tenant: &Tenant| {
+        [
+            tenant.name.to_string(),
+            tenant.weight.to_string(),
+            tenant.class_max.to_string(),
+            mib(tenant.memory_mib),
+            mib(tenant.state_mib),
+            or_dash(tenant.cpu_per_second_ms.map(|ms| format!("{ms}ms"))),
+            listed(&tenant.ports),
+            listed(&tenant.addresses),
+        ]
+    };
+    output::table(headings, tenants.iter().map(row))
+}
+
+/// Formats items in one line, or a dash for none.
+fn listed(items: &BTreeSet<impl ToString>) -> String {
+    or_dash(items.iter().map(ToString::to_string).reduce(|all, item| format!("{all},{item}")))
 }
 
 fn modules(modules: &[Module]) -> String {
