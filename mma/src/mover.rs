@@ -31,6 +31,7 @@ use self::held::HeldFrames;
 use self::prefetcher::Prefetcher;
 use self::present::PresentTenants;
 use self::turns::Turns;
+use crate::accounts::copying::CopyShare;
 use crate::accounts::counters::MmaCounters;
 use crate::guest::mailbox::TxTarget;
 use crate::id::FwpId;
@@ -51,6 +52,8 @@ pub enum MmaCommand {
     Attach(Box<Endpoint>),
     /// Moves what the FWP has sent so far, then stops using its pool.
     Detach(FwpId),
+    /// Sets the weight of a tenant, for all its FWPs.
+    SetShare(CopyShare),
 }
 
 /// Events that the MMA reports to the launcher.
@@ -204,16 +207,18 @@ impl Mma {
             done += 1;
             match command {
                 MmaCommand::Attach(endpoint) => {
-                    let tenant = endpoint.share.tenant;
+                    let share = endpoint.share;
                     match self.table.attach(endpoint) {
                         Ok(()) => {
-                            self.present.add(tenant);
+                            self.present.add(share.tenant);
+                            self.present.set_weight(share);
                             self.budget = self.budget.min(self.present.poll_cost());
                         }
                         Err(refused) => self.report(MmaEvent::Detached(refused)),
                     }
                 }
                 MmaCommand::Detach(id) => self.detach(id),
+                MmaCommand::SetShare(share) => self.present.set_weight(share),
             }
         }
         done

@@ -351,6 +351,11 @@ impl Endpoint {
         self.id
     }
 
+    /// Sets on whose account the MMA moves its output, as long as it is not attached.
+    pub fn set_share(&mut self, share: CopyShare) {
+        self.share = share;
+    }
+
     /// Counts the frames that are lost with the FWP: those in its slots, except those that its guest dropped. To be
     /// called once, when neither the MMA nor the worker uses the FWP any more.
     pub fn settle(&mut self) {

@@ -146,6 +146,30 @@ fn tenants_that_always_send_share_the_copying_by_weight() {
     assert!((ratio - 3.0).abs() < 0.1, "{one} and {other} to {heavy}");
 }
 
+#[test]
+fn another_weight_of_a_tenant_holds_for_the_fwps_that_it_has() {
+    let mut house = House::new(&plan());
+    let pairs: Vec<_> =
+        (0..).zip([MALLORY, ALICE]).map(|(pair, share)| attach_pair(&mut house, pair * 2, share)).collect();
+    pairs.iter().for_each(|[first, _]| send_large(&mut house, *first, OWN));
+    let sent_in_polls = |house: &mut House| {
+        let before = [0, 1].map(|pair| sent(house, pairs[pair][0]));
+        for _ in 0..2_000 {
+            copied_by_a_poll(house);
+            pairs.iter().for_each(|[first, _]| send_again(house, *first));
+        }
+        let [one, other] = [0, 1].map(|pair: usize| (sent(house, pairs[pair][0]) - before[pair]) as f64);
+        other / one
+    };
+    let ratio = sent_in_polls(&mut house);
+    assert!((ratio - 1.0).abs() < 0.1, "{ratio}");
+    for weight in [3, 1] {
+        house.command(MmaCommand::SetShare(CopyShare { weight, ..ALICE }));
+        let ratio = sent_in_polls(&mut house);
+        assert!((ratio - f64::from(weight)).abs() < 0.1, "{ratio}");
+    }
+}
+
 /// Sends all large frames whose slots have come back.
 fn send_again(house: &mut House, fwp: usize) {
     let received = house.fwps[fwp].publish_all();

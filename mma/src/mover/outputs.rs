@@ -181,7 +181,7 @@ impl Mma {
             && (!from.blocked || from.is_short)
             && !std::mem::replace(&mut from.queued, true)
         {
-            self.turns.push(id, from.share);
+            self.turns.push(id, self.present.share(from.share.tenant));
         }
     }
 
@@ -396,7 +396,7 @@ impl Mma {
                 Some(next) => next.upstream.push(from.id),
                 None => self.unblocked.push_back(from.id),
             },
-            BlockedOn::Buffer => self.without_buffer.push(from.id, from.share),
+            BlockedOn::Buffer => self.without_buffer.push(from.id, self.present.share(from.share.tenant)),
         }
     }
 }

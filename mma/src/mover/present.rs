@@ -1,8 +1,9 @@
-//! Which tenants have FWPs at this MMA, and so how much of their output a poll moves.
+//! Which tenants have FWPs at this MMA, with which weights, and so how much of their output a poll moves.
 //!
 //! The bound keeps what one tenant sends from holding others up. It makes the batches of long chains short, which costs throughput. Where
 //! only one tenant has FWPs, it is larger.
 
+use crate::accounts::copying::CopyShare;
 use crate::id::{TENANTS_MAX, TenantIndex};
 
 /// What the output that one poll moves may cost, in bytes; see [`super::turns`]. Everything else that the thread does
@@ -15,6 +16,8 @@ const POLL_COST_ALONE: i64 = 4 * POLL_COST;
 pub(super) struct PresentTenants {
     /// The FWPs of each tenant.
     fwps: Box<[u32]>,
+    /// The weight of each tenant.
+    weights: Box<[u32]>,
     /// How many tenants have any.
     tenants: usize,
 }
@@ -22,7 +25,7 @@ pub(super) struct PresentTenants {
 impl PresentTenants {
     /// Creates the counts of an MMA without FWPs.
     pub(super) fn none() -> Self {
-        Self { fwps: vec![0; TENANTS_MAX].into(), tenants: 0 }
+        Self { fwps: vec![0; TENANTS_MAX].into(), weights: vec![1; TENANTS_MAX].into(), tenants: 0 }
     }
 
     /// Counts one more FWP of a tenant.
@@ -30,6 +33,17 @@ impl PresentTenants {
         let fwps = &mut self.fwps[usize::from(tenant.0)];
         self.tenants += usize::from(*fwps == 0);
         *fwps += 1;
+    }
+
+    /// Sets a tenant's weight, which holds for all of its FWPs.
+    pub(super) fn set_weight(&mut self, CopyShare { tenant, weight }: CopyShare) {
+        self.weights[usize::from(tenant.0)] = weight;
+    }
+
+    /// Returns a tenant with its weight.
+    #[inline]
+    pub(super) fn share(&self, tenant: TenantIndex) -> CopyShare {
+        CopyShare { tenant, weight: self.weights[usize::from(tenant.0)] }
     }
 
     /// Counts one less.
