@@ -127,7 +127,8 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
     // Everything is open, and no client has been served yet.
     give_up_rights(&config, supervised)?;
     threads.spawn(refusals::log());
-    let control = Arc::new(Control::open(store, Arc::clone(&node.data_plane) as _)?);
+    let control = Control::open_with(store, Arc::clone(&node.data_plane) as _, config.tenants.clone())?;
+    let control = Arc::new(control);
     threads.block_on(async {
         tracing::info!(socket = %config.socket.display(), "piniond is up");
         if let Some(Supervised { link, .. }) = supervised {

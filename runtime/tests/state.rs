@@ -5,7 +5,7 @@ mod support;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pinion_control::model::{Access, Chain, Change, DesiredState, Field, Grant, Stage, WhenFull};
+use pinion_control::model::{Access, Chain, Change, DesiredState, Field, Grant, Stage, Tenant, WhenFull};
 use pinion_runtime::fwp::Turn;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::state::{Grants, StateLimits, StateStore};
@@ -270,6 +270,12 @@ fn state(chains: &[Chain]) -> DesiredState {
     DesiredState::default().apply(&Change { modules, chains: chains.to_vec(), ..Change::default() }).unwrap().state
 }
 
+/// As [`state`], and the tenant is granted so much state.
+fn state_granted(tenant: &str, state_mib: u32, chains: &[Chain]) -> DesiredState {
+    let terms = Tenant { state_mib: Some(state_mib), ..Tenant::new(tenant.parse().unwrap()) };
+    state(chains).apply(&Change { tenants: vec![terms], ..Change::default() }).unwrap().state
+}
+
 #[test]
 fn a_field_lives_as_long_as_a_chain_declares_it_and_starts_empty_when_redeclared() {
     let store = store(MIB);
@@ -302,7 +308,8 @@ fn a_tenant_gets_no_more_state_than_granted_across_its_chains() {
     let (small, large) = (field("small", 1000), field("large", 4000));
     let of = |tenant, name, field: &Field| chain(tenant, name, &[(field.clone(), Access::Write)]);
     let none = DesiredState::default();
-    store.check(&none, &state(&[of("t", "a", &small), of("t", "b", &small), of("big", "a", &large)])).unwrap();
+    let chains = [of("t", "a", &small), of("t", "b", &small), of("big", "a", &large)];
+    store.check(&none, &state_granted("big", 4, &chains)).unwrap();
     let refused = store.check(&none, &state(&[of("t", "a", &small), of("t", "b", &large)])).unwrap_err();
     assert!(refused.starts_with("tenant t: the tenant's state would take 1507 KiB"), "{refused}");
     assert!(refused.contains("(large 1206 KiB, small 301 KiB), and the node grants the tenant 1024 KiB"), "{refused}");
@@ -315,6 +322,47 @@ fn a_tenant_gets_no_more_state_than_granted_across_its_chains() {
     store.prepare(&state(&[of("t", "a", &medium("second"))]));
     let (fields, limit_kib) = store.of_tenant(&"t".parse().unwrap());
     assert_eq!((fields.len(), fields[0].name.as_str(), limit_kib), (1, "second", 1024));
+}
+
+#[test]
+fn a_tenants_state_is_judged_by_the_terms_that_come_with_it_and_what_is_there_stays_under_lower_ones() {
+    let store = store(MIB);
+    // Each takes 602 KiB.
+    let of = |name, cache_min| Chain { cache_min, ..chain("t", name, &[(field(name, 2000), Access::Write)]) };
+    let none = DesiredState::default();
+    let two = [of("a", 0), of("b", 0)];
+    assert!(store.check(&none, &state(&two)).is_err());
+    let granted = state_granted("t", 2, &two);
+    store.check(&none, &granted).unwrap();
+    store.prepare(&granted);
+    assert_eq!(store.of_tenant(&"t".parse().unwrap()).1, 2048);
+    store.open(&two[1]).unwrap();
+    // Lower terms: what is declared stays, also in chains that change otherwise.
+    let lowered = state_granted("t", 1, &two);
+    store.check(&granted, &lowered).unwrap();
+    store.prepare(&lowered);
+    let again = [of("a", 0), of("b", 1)];
+    store.check(&lowered, &state_granted("t", 1, &again)).unwrap();
+    store.open(&again[1]).unwrap();
+    let refused = store.check(&lowered, &state_granted("t", 1, &[of("a", 0), of("b", 0), of("c", 0)])).unwrap_err();
+    assert!(refused.contains("and the node grants the tenant 1024 KiB"), "{refused}");
+}
+
+#[test]
+fn a_tenant_is_granted_no_more_state_than_three_quarters_of_what_there_is() {
+    let store = StateStore::new(StateLimits { default_bytes: MIB, by_name: HashMap::new(), total_bytes: 8 * MIB });
+    let none = DesiredState::default();
+    store.check(&none, &state_granted("t", 6, &[])).unwrap();
+    let refused = store.check(&none, &state_granted("t", 7, &[])).unwrap_err();
+    assert_eq!(
+        refused,
+        "tenant t: state_mib is 7, and three quarters of limits.state_mib, for all tenants, are 6: raise limits.state_mib, or grant \
+         less"
+    );
+    // Others can be changed although the node has less than when it was applied.
+    let stored = state_granted("t", 7, &[]);
+    let other = Change { tenants: vec![Tenant::new("other".parse().unwrap())], ..Change::default() };
+    store.check(&stored, &stored.apply(&other).unwrap().state).unwrap();
 }
 
 #[test]

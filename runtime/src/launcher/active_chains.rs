@@ -26,6 +26,7 @@ use super::preparation_queue::{NoRoom, PreparationQueue};
 use crate::ids::ChainKey;
 use crate::memory::pressure::Level;
 use crate::reports::status_table::Callable;
+use crate::scheduler::TenantShare;
 use crate::state::StateStore;
 use crate::templates::artifacts::{TemplateKey, Wishes};
 use crate::templates::trials::Trials;
@@ -70,6 +71,8 @@ pub struct Followed {
     pub retired: Vec<ChainIndex>,
     /// Chains with a new edition; instances of older editions must be replaced.
     pub changed: Vec<ChainIndex>,
+    /// Tenants with another weight or rate than before.
+    pub regranted: Vec<TenantShare>,
     /// The rules of the state.
     pub rules: Arc<RuleSet>,
     /// What of the state could not be applied, a sentence each.
@@ -196,8 +199,10 @@ impl ActiveChains {
         self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
     }
 
-    /// Brings the chains to the desired state. A chain that changed, or has changed modules, keeps its index and gets a new edition.
+    /// Brings the chains to the desired state. A chain that changed, or has changed modules, keeps its index and gets a new edition; so does
+    /// one whose class or clock is another by its tenant's terms.
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
+        let regranted = self.records.tenants.follow(state);
         let (mut warnings, mut changed, mut kept) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut old = std::mem::take(&mut self.chains);
         let old_by_name: HashMap<(TenantName, ChainName), ChainIndex> =
@@ -207,7 +212,10 @@ impl ActiveChains {
             let keys = keys(state, spec);
             let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
             let entered = match found {
-                Some((index, mut entry)) if entry.is_made_like(spec, keys.as_ref()) => {
+                Some((index, mut entry))
+                    if entry.is_made_like(spec, keys.as_ref())
+                        && entry.terms.have_terms_of(self.records.tenants.grant(tenant), &spec.scheduling) =>
+                {
                     entry.adjust(spec, self.records.accounts.open(spec));
                     Ok((index, entry))
                 }
@@ -241,7 +249,7 @@ impl ActiveChains {
         self.records.meters.retain(state);
         self.look_at_all();
         let rules = self.rule_set(state, &by_name, &mut warnings);
-        Followed { retired: old.into_keys().collect(), changed, rules, warnings }
+        Followed { retired: old.into_keys().collect(), changed, regranted, rules, warnings }
     }
 
     /// Returns a warning if a chain asks for a higher class than its tenant is granted, as when the grant was lowered after the chain was
@@ -252,7 +260,7 @@ impl ActiveChains {
         (class < class_max).then(|| {
             format!(
                 "chain {tenant}/{name} has the class {class_max} and not {class}, which its tenant is not granted: grant it \
-                 (class_max of a [[tenant]] named {tenant}, in the node's configuration), or change the chain's class"
+                 (pinion apply, class_max of a [[tenant]] named {tenant}), or change the chain's class"
             )
         })
     }

@@ -95,6 +95,7 @@ impl Launcher {
 
     fn follow(&mut self, state: &DesiredState, following: Following) -> Change {
         let mut followed = self.catalogue.follow(state);
+        self.instances.regrant(&followed.regranted);
         self.abandon_stale(Instant::now());
         let now = Instant::now();
         self.bans.retain(|(tenant, module)| state.module(tenant, module).is_some(), now);
@@ -127,7 +128,7 @@ impl Launcher {
         drop(status_table);
         self.catalogue.set_ready_max(self.level);
         self.divide_fwps();
-        let Followed { changed, retired, rules, warnings } = followed;
+        let Followed { changed, retired, rules, warnings, .. } = followed;
         let following = Following { functions: self.catalogue.functions(), warnings, ..following };
         Change { following, changed, retired, rules }
     }

@@ -11,6 +11,7 @@ use pinion_gateway::flows::ClientLabel;
 use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_gateway::rules::RuleSet;
+use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::accounts::shares::Shares;
 use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
@@ -35,6 +36,7 @@ use crate::fwp::instance_states::{InstanceEnd, Life, Step};
 use crate::instruments::log::LogHub;
 use crate::memory::spare_pages::SparePages;
 use crate::reports::status_table::StatusTable;
+use crate::scheduler::TenantShare;
 use crate::templates::trials::Trials;
 use crate::worker::WorkerCommand;
 
@@ -147,6 +149,15 @@ impl Instances {
     /// Divides the guaranteed part of the node's FWPs among the tenants with chains, by weight.
     pub fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
         self.shares.divide(weights);
+    }
+
+    /// Tells workers and MMAs of tenants that have another weight or rate now.
+    pub(super) fn regrant(&self, tenants: &[TenantShare]) {
+        for share in tenants {
+            let TenantShare { tenant, weight, .. } = *share;
+            self.lines.workers.iter().for_each(|worker| worker.commands.command(WorkerCommand::Regrant(*share)));
+            self.lines.mmas.iter().for_each(|mma| mma.command(MmaCommand::SetShare(CopyShare { tenant, weight })));
+        }
     }
 
     /// Returns how many FWPs a tenant is guaranteed.

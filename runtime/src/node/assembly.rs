@@ -185,7 +185,7 @@ fn assemble_parts(
         accounts,
         state,
         meters,
-        cpu_grants,
+        cpu_grants: Mutex::new(cpu_grants),
         orders: orders.clone(),
         observer,
         mmas,

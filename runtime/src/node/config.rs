@@ -1,5 +1,6 @@
 //! A node's configuration file.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use pinion_control::document::{self, Fault, line_of, whole_number};
-use pinion_control::model::{Class, TenantName};
+use pinion_control::model::{PortName, Tenant};
 use pinion_gateway::invoke::INVOKE_PORT;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -59,31 +60,9 @@ pub struct NodeConfig {
     /// The gateway's ports.
     #[serde(default, rename = "port")]
     pub ports: Vec<PortConfig>,
-    /// What the operator grants tenants by name.
+    /// What the operator grants tenants by name, as long as the store has no terms of theirs.
     #[serde(default, rename = "tenant")]
-    pub tenants: Vec<TenantConfig>,
-}
-
-/// What the operator grants one tenant.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TenantConfig {
-    /// The tenant's name.
-    pub name: TenantName,
-    /// Most memory of all its FWPs together, in MiB; by default [`Limits::tenant_memory_mib`].
-    pub memory_mib: Option<u32>,
-    /// Most memory of all its fields of state together, in MiB; by default [`Limits::tenant_state_mib`].
-    pub state_mib: Option<u32>,
-    /// Its weight when it competes for a core with other tenants of the same class.
-    #[serde(default = "default_weight")]
-    pub weight: u32,
-    /// The highest class that its chains may have.
-    #[serde(default = "default_class_max")]
-    pub class_max: Class,
-    /// Most processor time of all its FWPs together, on all workers' cores, in milliseconds per second; no limit by default.
-    pub cpu_per_second_ms: Option<u32>,
-    /// The steps of its functions' clock, in microseconds; by default [`Limits::clock_step_us`].
-    pub clock_step_us: Option<u32>,
+    pub tenants: Vec<Tenant>,
 }
 
 /// Sizes that are fixed at start: nothing on the data path allocates later.
@@ -160,17 +139,14 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         "limits.flows_max" => 16..=16_777_216,
         "limits.buffers" => 1024..=1_048_576,
         // Up to 1 TiB.
-        "limits.tenant_memory_mib" | "tenant.memory_mib" => 1..=1 << 20,
+        "limits.tenant_memory_mib" => 1..=1 << 20,
         // None, or up to 64 GiB.
-        "limits.tenant_state_mib" | "tenant.state_mib" => 0..=1 << 16,
+        "limits.tenant_state_mib" => 0..=1 << 16,
         // None, or up to 1 TiB.
         "limits.state_mib" => 0..=1 << 20,
         // Zero turns it off; the most is a week, as for a chain's idle timeout.
         "limits.keep_alive_max_s" => 0..=604_800,
-        "tenant.weight" => 1..=1000,
-        // Up to 64 cores.
-        "tenant.cpu_per_second_ms" => 1..=64_000,
-        "limits.clock_step_us" | "tenant.clock_step_us" => 1..=10_000,
+        "limits.clock_step_us" => 1..=10_000,
         // As the kernel counts users; root is refused with a sentence of its own.
         "confinement.builder_user" => 0..=u64::from(u32::MAX) - 1,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
@@ -191,14 +167,14 @@ fn allowed(key: &str) -> Option<String> {
     })
 }
 
-/// Checks that a number is within its key's bounds. `name` is the port or tenant of the key, if it has one.
+/// Checks that a number is within its key's bounds. `name` is the port of the key, if it has one.
 fn within(name: &str, key: &str, value: Option<u32>) -> Result<(), String> {
     let (Some(value), Some(bounds)) = (value, bounds(key)) else { return Ok(()) };
     if bounds.contains(&value.into()) {
         return Ok(());
     }
     let key = match key.split_once('.') {
-        Some((table @ ("port" | "tenant"), key)) => format!("{table} {name}: {key}"),
+        Some(("port", key)) => format!("port {name}: {key}"),
         _ => key.to_owned(),
     };
     Err(format!("{key} = {value}: from {} to {} is possible", bounds.start(), bounds.end()))
@@ -248,14 +224,6 @@ fn default_socket() -> PathBuf {
 
 fn default_quantum_us() -> u32 {
     20
-}
-
-fn default_weight() -> u32 {
-    CpuGrant::default().weight
-}
-
-fn default_class_max() -> Class {
-    CpuGrant::default().class_max
 }
 
 fn default_mtu_bytes() -> u16 {
@@ -313,42 +281,29 @@ impl NodeConfig {
         Ok(config)
     }
 
-    /// Returns the limits of tenants' linear memory, in bytes.
+    /// Returns the limits of tenants' linear memory, in bytes: of those without terms of their own.
     #[must_use]
     pub fn tenant_limits(&self) -> TenantLimits {
         let bytes = |mib: u32| u64::from(mib) << 20;
-        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.memory_mib?)));
-        TenantLimits {
-            default_bytes: self.limits.tenant_memory_mib.map(bytes),
-            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
-        }
+        TenantLimits { default_bytes: self.limits.tenant_memory_mib.map(bytes), by_name: HashMap::new() }
     }
 
-    /// Returns the limits of tenants' state, in bytes.
+    /// Returns the limits of tenants' state, in bytes: of those without terms of their own.
     #[must_use]
     pub fn state_limits(&self) -> StateLimits {
         let bytes = |mib: u32| u64::from(mib) << 20;
-        let of_tenant = |tenant: &TenantConfig| Some((tenant.name.clone(), bytes(tenant.state_mib?)));
         StateLimits {
             default_bytes: bytes(self.limits.tenant_state_mib),
-            by_name: self.tenants.iter().filter_map(of_tenant).collect(),
+            by_name: HashMap::new(),
             total_bytes: bytes(self.limits.state_mib),
         }
     }
 
-    /// Returns what the operator grants tenants of the cores.
+    /// Returns what the operator grants tenants of the cores: those without terms of their own.
     #[must_use]
     pub fn cpu_grants(&self) -> CpuGrants {
-        let grant = |tenant: &TenantConfig| CpuGrant {
-            weight: tenant.weight,
-            class_max: tenant.class_max,
-            cpu_per_second_ms: tenant.cpu_per_second_ms,
-            clock_step_us: tenant.clock_step_us.unwrap_or(self.limits.clock_step_us),
-        };
-        CpuGrants {
-            default: CpuGrant { clock_step_us: self.limits.clock_step_us, ..CpuGrant::default() },
-            by_name: self.tenants.iter().map(|tenant| (tenant.name.clone(), grant(tenant))).collect(),
-        }
+        let default = CpuGrant { clock_step_us: self.limits.clock_step_us, ..CpuGrant::default() };
+        CpuGrants { default, by_name: BTreeMap::new() }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -374,8 +329,13 @@ impl NodeConfig {
         self.confinement.check()?;
         for (i, tenant) in self.tenants.iter().enumerate() {
             let name = &tenant.name;
-            within(name.as_str(), "tenant.memory_mib", tenant.memory_mib)?;
-            within(name.as_str(), "tenant.state_mib", tenant.state_mib)?;
+            tenant.check().map_err(|problem| format!("tenant {name}: {problem}"))?;
+            let is_known = |port: &&PortName| self.ports.iter().any(|known| known.name == port.as_str());
+            if let Some(port) = tenant.ports.iter().find(|port| !is_known(port)) {
+                return Err(format!(
+                    "tenant {name}: ports: there is no [[port]] named {port}: add one, or leave it out"
+                ));
+            }
             let most = state_mib * 3 / 4;
             if let Some(granted) = tenant.state_mib.filter(|granted| *granted > most) {
                 return Err(format!(
@@ -383,9 +343,6 @@ impl NodeConfig {
                      limits.state_mib, or grant less"
                 ));
             }
-            within(name.as_str(), "tenant.weight", Some(tenant.weight))?;
-            within(name.as_str(), "tenant.cpu_per_second_ms", tenant.cpu_per_second_ms)?;
-            within(name.as_str(), "tenant.clock_step_us", tenant.clock_step_us)?;
             if self.tenants[..i].iter().any(|other| other.name == *name) {
                 return Err(format!("there are two [[tenant]] named {name}"));
             }
@@ -409,7 +366,7 @@ impl NodeConfig {
         }
         for (i, port) in self.ports.iter().enumerate() {
             let name = &port.name;
-            pinion_control::model::PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
+            PortName::new(name.clone()).map_err(|error| format!("port.name: {error}"))?;
             within(name, "port.mtu_bytes", Some(port.mtu_bytes.into()))?;
             within(name, "port.queues", Some(port.queues.into()))?;
             port.check()?;

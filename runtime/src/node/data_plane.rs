@@ -3,7 +3,7 @@
 //! [`DataPlane`] implements [`Node`]. It runs on control threads, and changes the data plane only by orders to the launcher.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -105,8 +105,8 @@ pub struct DataPlaneParts {
     pub state: Arc<StateStore>,
     /// Processor time that chains have used.
     pub meters: Arc<Meters>,
-    /// What the operator grants tenants of the cores.
-    pub cpu_grants: CpuGrants,
+    /// What the operator grants tenants of the cores, by the state that is followed.
+    pub cpu_grants: Mutex<CpuGrants>,
     /// Orders to the launcher.
     pub orders: Orders,
     /// The gateway's counters.
@@ -183,6 +183,20 @@ impl DataPlane {
         // The gateway does not answer: the status shows that.
     }
 
+    /// Returns what the operator grants tenants of the cores.
+    fn cpu_grants(&self) -> MutexGuard<'_, CpuGrants> {
+        self.parts.cpu_grants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that the ports that tenants are granted exist, of those tenants that differ.
+    fn check_tenants(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal> {
+        for (name, terms) in state.tenants().iter().filter(|(name, terms)| before.tenant(name) != Some(terms)) {
+            let known = |port| self.port_known(Some(port), &format_args!("tenant {name}"));
+            terms.ports.iter().try_for_each(known)?;
+        }
+        Ok(())
+    }
+
     fn port_known(&self, port: Option<&PortName>, object: &dyn std::fmt::Display) -> Result<(), Refusal> {
         let Some(port) = port else { return Ok(()) };
         if self.parts.ports.iter().any(|record| record.name == *port) {
@@ -208,6 +222,8 @@ impl Node for DataPlane {
         chains: &BTreeSet<ChainKey>,
         uploads: &dyn UploadedBytes,
     ) -> Vec<(ObjectRef, Refusal)> {
+        // The chains may be within the terms of a tenant that change with them.
+        self.parts.accounts.raise(state);
         self.parts.workshop.build(state, chains, uploads)
     }
 
@@ -246,6 +262,8 @@ impl Node for DataPlane {
     }
 
     fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal> {
+        self.check_tenants(before, state)?;
+        let default = self.cpu_grants().default;
         let is_new = |(key, chain): &(&(TenantName, ChainName), &Arc<Chain>)| before.chains().get(key) != Some(chain);
         for ((tenant, name), chain) in state.chains().iter().filter(is_new) {
             let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
@@ -256,11 +274,12 @@ impl Node for DataPlane {
             for port in chain.egress.iter().chain(named).chain(reverse) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }
-            let (class, class_max) = (chain.scheduling.class, self.parts.cpu_grants.of(tenant).class_max);
+            let grant = default.with(state.tenant(tenant).map(|terms| &**terms));
+            let (class, class_max) = (chain.scheduling.class, grant.class_max);
             if class < class_max {
                 return Err(Refusal::Unfit(format!(
                     "chain {tenant}/{name}: class is {class}, and the highest that the operator grants the tenant is {class_max}: use \
-                     that, or ask the operator for more (class_max of a [[tenant]] named {tenant}, in the node's configuration)"
+                     that, or ask the operator for more (class_max of the tenant {tenant})"
                 )));
             }
             if chain.stages.len() > self.parts.stages_max {
@@ -287,11 +306,14 @@ impl Node for DataPlane {
     }
 
     fn clear_up(&self, state: &DesiredState) {
+        self.parts.accounts.follow(state);
         self.parts.workshop.clear_up_built(state);
     }
 
     fn follow(&self, state: Arc<DesiredState>, is_waited_for: &dyn Fn() -> bool) {
         self.parts.workshop.take_built();
+        self.parts.accounts.follow(&state);
+        self.cpu_grants().follow(&state);
         // Allocating state may take long. Here only the caller that made the change waits for it.
         self.parts.state.prepare(&state);
         let (done, followed) = crossbeam_channel::bounded(1);

@@ -98,6 +98,15 @@ impl Bucket {
         self.some_at_ns(rate, now_ns)
     }
 
+    /// Lets another rate hold from now on; what is left is cut to its burst. Returns when there is some time again, if more was used than
+    /// was available.
+    pub(super) fn change_rate(&mut self, before: Rate, rate: Rate, now_ns: u64) -> Option<u64> {
+        let granted_ns = self.granted_ns(before, now_ns);
+        self.left_ns = (self.left_ns + granted_ns).min(Self::burst_ns(before) as i64).min(Self::burst_ns(rate) as i64);
+        (self.filled_at_ns, self.cut_ns) = (now_ns, 0);
+        self.some_at_ns(rate, now_ns)
+    }
+
     /// Returns the time that was granted since the last call, at most some years.
     fn granted_ns(&mut self, rate: Rate, now_ns: u64) -> i64 {
         let per_second_ns = u128::from(rate.per_second_ns);

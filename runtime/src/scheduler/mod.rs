@@ -64,6 +64,19 @@ pub struct CpuShare {
     pub tenant_rate: Option<Rate>,
 }
 
+/// What a tenant has of a core, whatever FWPs it has there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TenantShare {
+    /// The tenant.
+    pub tenant: TenantIndex,
+    /// Which of the tenants that have had this number.
+    pub generation: TenantGeneration,
+    /// Its weight against other tenants of a class; not 0.
+    pub weight: u32,
+    /// The limit of all its FWPs together.
+    pub rate: Option<Rate>,
+}
+
 impl CpuShare {
     fn sharer(&self) -> Sharer {
         Sharer(u32::from(self.tenant.0))
@@ -227,6 +240,37 @@ impl Scheduler {
             is_limited: !share.budget.is_unlimited(),
             woken_ns: 0,
         };
+    }
+
+    /// Sets a tenant's weight and rate, which hold from now on for all FWPs that it has here. If it is throttled, it waits as long as it had
+    /// to by the new rate. Does nothing for another tenant with the same number.
+    #[cold]
+    pub fn regrant(&mut self, share: TenantShare, now_ns: u64) {
+        let sharer = Sharer(u32::from(share.tenant.0));
+        let tenant = &mut self.tenants[sharer.0 as usize];
+        if tenant.generation != share.generation {
+            return;
+        }
+        self.levels.iter_mut().for_each(|level| level.fair.set_weight(sharer, share.weight));
+        let before = std::mem::replace(&mut tenant.rate, share.rate);
+        if before == share.rate {
+            return;
+        }
+        let until_ns = match (before, share.rate) {
+            (Some(before), Some(rate)) => tenant.bucket.change_rate(before, rate, now_ns),
+            (None, Some(rate)) => {
+                tenant.bucket = Bucket::full(rate, now_ns);
+                None
+            }
+            (_, None) => None,
+        };
+        if tenant.is_throttled {
+            self.held.retain(|Reverse((_, held))| *held != Held::Tenant(sharer));
+            match until_ns {
+                Some(until_ns) => self.held.push(Reverse((until_ns, Held::Tenant(sharer)))),
+                None => self.release_tenant(sharer),
+            }
+        }
     }
 
     /// Removes an FWP, in whatever state it is.

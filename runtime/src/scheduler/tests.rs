@@ -346,3 +346,53 @@ fn copying_for_a_tenant_whose_number_was_passed_on_is_charged_to_none() {
     scheduler.charge_besides(id(9), gone, 100 * QUANTUM_NS, 0);
     assert_eq!(turns(&mut scheduler, 4, QUANTUM_NS), [0, 1, 0, 1]);
 }
+
+fn granted(share: &CpuShare) -> TenantShare {
+    TenantShare { tenant: share.tenant, generation: share.generation, weight: share.weight, rate: share.tenant_rate }
+}
+
+#[test]
+fn another_weight_holds_at_once_for_all_fwps_of_a_tenant_that_are_runnable() {
+    let shares = [0, 0, 1].map(|tenant| share(tenant, Class::Throughput));
+    let mut scheduler = with_runnable(&shares);
+    let of_the_other =
+        |scheduler: &mut Scheduler| turns(scheduler, 1000, QUANTUM_NS).iter().filter(|index| **index == 2).count();
+    assert!((499..=501).contains(&of_the_other(&mut scheduler)));
+    scheduler.regrant(TenantShare { weight: 3, ..granted(&shares[2]) }, 0);
+    let turns = of_the_other(&mut scheduler);
+    assert!((748..=752).contains(&turns), "{turns} of 1000 turns");
+    // What is meant for an earlier tenant with this number changes nothing.
+    scheduler.regrant(TenantShare { weight: 9, generation: TenantGeneration(7), ..granted(&shares[2]) }, 0);
+    let turns = of_the_other(&mut scheduler);
+    assert!((748..=752).contains(&turns), "{turns} of 1000 turns");
+}
+
+#[test]
+fn a_tenant_that_is_throttled_goes_on_at_once_with_no_rate_and_sooner_with_a_higher_one() {
+    const MS: u64 = 1_000_000;
+    let rate = |per_second_ms: u64| Rate { per_second_ns: per_second_ms * MS, over_budget: OverBudget::Throttle };
+    let limited = CpuShare { tenant_rate: Some(rate(10)), ..share(0, Class::Throughput) };
+    let throttled = || {
+        let mut scheduler = with_runnable(&[limited]);
+        // It owes eleven milliseconds.
+        turns(&mut scheduler, 1, 11 * MS);
+        assert!(scheduler.is_idle());
+        assert_eq!(scheduler.held_until_ns(), Some(1_100 * MS));
+        scheduler
+    };
+    let mut scheduler = throttled();
+    scheduler.regrant(TenantShare { rate: Some(rate(100)), ..granted(&limited) }, 0);
+    assert_eq!(scheduler.held_until_ns(), Some(110 * MS));
+    scheduler.release(110 * MS);
+    assert!(!scheduler.is_idle());
+    let mut scheduler = throttled();
+    scheduler.regrant(TenantShare { rate: None, ..granted(&limited) }, 0);
+    assert_eq!((scheduler.is_idle(), scheduler.held_until_ns()), (false, None));
+    turns(&mut scheduler, 100, 11 * MS);
+    // A rate where there was none begins with a burst.
+    scheduler.regrant(granted(&limited), 0);
+    turns(&mut scheduler, 1, MS / 2);
+    assert!(!scheduler.is_idle());
+    turns(&mut scheduler, 1, MS);
+    assert_eq!((scheduler.is_idle(), scheduler.held_until_ns()), (true, Some(50 * MS)));
+}

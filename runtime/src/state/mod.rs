@@ -27,9 +27,9 @@ mod table_tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
-use pinion_control::model::{Chain, DesiredState, Field, FieldName, TenantName, leaves_room, little_of};
+use pinion_control::model::{Chain, DesiredState, Field, FieldName, Tenant, TenantName, leaves_room, little_of};
 use pinion_control::node::StateFieldStatus;
 
 pub use grants::Grants;
@@ -80,6 +80,26 @@ pub struct StateLimits {
 }
 
 impl StateLimits {
+    /// Returns the limits by a desired state, with the same default and total.
+    fn by(&self, state: &DesiredState) -> Self {
+        let limits = state.tenants().iter().filter_map(|(name, terms)| Some((name.clone(), terms.state_mib?)));
+        let by_name = limits.map(|(name, mib)| (name, u64::from(mib) << 20)).collect();
+        Self { by_name, ..*self }
+    }
+
+    /// Checks that a tenant may be granted so much state.
+    fn check_grant(&self, terms: &Tenant) -> Result<(), String> {
+        let most_mib = (self.total_bytes >> 20) * 3 / 4;
+        match terms.state_mib.filter(|mib| u64::from(*mib) > most_mib) {
+            Some(mib) => Err(format!(
+                "tenant {}: state_mib is {mib}, and three quarters of limits.state_mib, for all tenants, are {most_mib}: raise \
+                 limits.state_mib, or grant less",
+                terms.name
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn of(&self, tenant: &TenantName) -> u64 {
         self.by_name.get(tenant).copied().unwrap_or(self.default_bytes)
     }
@@ -166,7 +186,7 @@ impl TenantFields {
 /// The registry. See the module.
 #[derive(Debug)]
 pub struct StateStore {
-    limits: StateLimits,
+    limits: RwLock<StateLimits>,
     fields: Mutex<BTreeMap<TenantName, TenantFields>>,
 }
 
@@ -174,15 +194,18 @@ impl StateStore {
     /// Creates a registry without fields, with these limits for tenants.
     #[must_use]
     pub fn new(limits: StateLimits) -> Self {
-        Self { limits, fields: Mutex::default() }
+        Self { limits: RwLock::new(limits), fields: Mutex::default() }
     }
 
     /// Checks whether each tenant may have all fields that its chains declare, if these differ from before, besides those that its
-    /// instances still use.
+    /// instances still use; by the terms of `state`. Also that no tenant is granted more than there is.
     ///
     /// # Errors
     /// Which tenant may not, and what to do.
     pub fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), String> {
+        let limits = self.limits().by(state);
+        let changed = state.tenants().iter().filter(|(name, terms)| before.tenant(name) != Some(terms));
+        changed.map(|(_, terms)| limits.check_grant(terms)).collect::<Result<(), _>>()?;
         let (before, after, none) = (declared(before), declared(state), TenantFields::default());
         let all = self.lock();
         // What a tenant has by a state, with what it does not declare and its instances use.
@@ -196,22 +219,24 @@ impl StateStore {
         let total = tenants.into_iter().map(|tenant| bytes_of(tenant, &after).0).sum();
         for (tenant, fields) in after.iter().filter(|(tenant, fields)| before.get(*tenant) != Some(*fields)) {
             let (bytes, former) = bytes_of(tenant, &after);
-            // Also a tenant to which the operator grants less than at the last start may declare less.
+            // Also a tenant to which the operator grants less than before may declare less.
             let had = before.get(*tenant);
             if fields.iter().all(|(name, field)| had.and_then(|had| had.get(name)) == Some(field)) {
                 continue;
             }
-            let checked = self.limits.check(tenant, fields.values().copied(), former);
+            let checked = limits.check(tenant, fields.values().copied(), former);
             let had_bytes = bytes_of(tenant, &before).0;
-            let checked = checked.and_then(|()| self.limits.check_total(bytes, had_bytes, total));
+            let checked = checked.and_then(|()| limits.check_total(bytes, had_bytes, total));
             checked.map_err(|reason| format!("tenant {tenant}: {reason}"))?;
         }
         Ok(())
     }
 
-    /// Drops fields that no chain of the state declares; instances that have such a field still use it. Creates missing fields, within
+    /// Sets the tenants' limits to those of the state. Drops fields that no chain of the state declares; instances that have such a field still use it. Creates missing fields, within
     /// their tenants' limits. Takes as long as touching their memory takes.
     pub fn prepare(&self, state: &DesiredState) {
+        let limits = self.limits().by(state);
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
         self.retain(state);
         for chain in state.chains().values() {
             // A refusal is found again, and reported, when the chain is to become active.
@@ -259,9 +284,13 @@ impl StateStore {
         }
         let (all, none) = (self.lock(), TenantFields::default());
         let fields = all.get(&chain.tenant).unwrap_or(&none);
+        // What is there stays, also if the tenant is granted less than when it was declared.
+        if fields.missing(&chain.fields).next().is_none() {
+            return Ok(Vec::new());
+        }
         let others = fields.declared.values().map(|field| &field.declared);
         let others = others.filter(|field| chain.fields.iter().all(|ours| ours.name != field.name));
-        self.limits.check(&chain.tenant, others.chain(&chain.fields), 0)?;
+        self.limits().check(&chain.tenant, others.chain(&chain.fields), 0)?;
         Ok(fields.missing(&chain.fields).cloned().collect())
     }
 
@@ -270,13 +299,17 @@ impl StateStore {
     pub fn of_tenant(&self, tenant: &TenantName) -> (Vec<StateFieldStatus>, u64) {
         let all = self.lock();
         let fields = all.get(tenant).into_iter().flat_map(|fields| fields.declared.values());
-        (fields.map(|field| field.status()).collect(), self.limits.of(tenant) / 1024)
+        (fields.map(|field| field.status()).collect(), self.limits().of(tenant) / 1024)
     }
 
     /// Returns the memory of a tenant's fields that are no longer declared and that instances still use.
     #[must_use]
     pub fn former_kib(&self, tenant: &TenantName) -> u64 {
         self.lock().get(tenant).map_or(0, |fields| fields.former_bytes(|_| true).div_ceil(1024))
+    }
+
+    fn limits(&self) -> RwLockReadGuard<'_, StateLimits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantName, TenantFields>> {

@@ -3,7 +3,7 @@
 //! ```text
 //!   FWP   limit of the chain's manifest (memory_limit_kib)        its own, no account needed
 //!    |--> chain's account    memory_total_kib
-//!    `--> tenant's account   the operator's: tenant.memory_mib, limits.tenant_memory_mib
+//!    `--> tenant's account   the operator's: the tenant's memory_mib, limits.tenant_memory_mib
 //! ```
 //!
 //! Limits of a chain's author are of what functions see: linear memory, and changed files. The operator's is of all that the node has for
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use pinion_control::model::{Chain, Digest, Files, TenantName};
+use pinion_control::model::{Chain, DesiredState, Digest, Files, TenantName};
 
 use crate::ids::ChainKey;
 
@@ -235,33 +235,93 @@ pub struct TenantLimits {
     pub by_name: HashMap<TenantName, u64>,
 }
 
+impl TenantLimits {
+    /// Returns the limit of a tenant.
+    fn of(&self, tenant: &TenantName) -> Option<u64> {
+        self.by_name.get(tenant).copied().or(self.default_bytes)
+    }
+
+    /// Returns the limits by a desired state, with the same default.
+    fn by(&self, state: &DesiredState) -> Self {
+        let limits = state.tenants().iter().filter_map(|(name, terms)| Some((name.clone(), terms.memory_mib?)));
+        let by_name = limits.map(|(name, mib)| (name, u64::from(mib) << 20)).collect();
+        Self { default_bytes: self.default_bytes, by_name }
+    }
+}
+
 /// The registry. See the module.
 #[derive(Debug, Default)]
 pub struct Accounts {
-    limits: TenantLimits,
     open: Mutex<Open>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
+    limits: TenantLimits,
     tenants: BTreeMap<TenantName, Arc<Account>>,
     chains: BTreeMap<ChainKey, Arc<Account>>,
     files: HashMap<(TenantName, Digest), Weak<Charge>>,
+}
+
+impl Open {
+    fn tenant(&mut self, name: &TenantName) -> Arc<Account> {
+        tenant_account(&mut self.tenants, &self.limits, name)
+    }
+
+    fn set_limits(&self) {
+        self.tenants.iter().for_each(|(name, account)| account.set_limit(self.limits.of(name)));
+    }
+}
+
+/// Returns a tenant's account, which is opened if there is none.
+fn tenant_account(
+    tenants: &mut BTreeMap<TenantName, Arc<Account>>,
+    limits: &TenantLimits,
+    name: &TenantName,
+) -> Arc<Account> {
+    let account = tenants.entry(name.clone()).or_insert_with(|| {
+        let account = Account::default();
+        account.set_limit(limits.of(name));
+        Arc::new(account)
+    });
+    Arc::clone(account)
 }
 
 impl Accounts {
     /// Creates a registry without accounts, with these limits for tenants.
     #[must_use]
     pub fn new(limits: TenantLimits) -> Self {
-        Self { limits, open: Mutex::default() }
+        Self { open: Mutex::new(Open { limits, ..Open::default() }) }
+    }
+
+    /// Sets the tenants' limits to those of a desired state. Memory beyond a lower limit stays in use, and growth is refused until there is
+    /// less.
+    pub fn follow(&self, state: &DesiredState) {
+        let mut open = self.lock();
+        open.limits = open.limits.by(state);
+        open.set_limits();
+    }
+
+    /// Raises the tenants' limits to those of a desired state that is not in force yet, so that what it needs can be loaded before.
+    /// [`Accounts::follow`] sets them as they are again.
+    pub fn raise(&self, state: &DesiredState) {
+        let mut open = self.lock();
+        let wanted = open.limits.by(state);
+        let more = |tenant: &TenantName| {
+            let (limit, wanted) = (open.limits.of(tenant)?, wanted.of(tenant).unwrap_or(UNLIMITED));
+            (wanted > limit).then(|| (tenant.clone(), wanted))
+        };
+        let more: Vec<_> = open.limits.by_name.keys().chain(wanted.by_name.keys()).filter_map(more).collect();
+        open.limits.by_name.extend(more);
+        open.set_limits();
     }
 
     /// Returns the accounts for a chain's FWPs. An older version of the chain, whose FWPs may still be ending, shares them, and has the new
     /// limit from now on.
     pub fn open(&self, chain: &Chain) -> MemoryAccounts {
         let mut open = self.lock();
-        let Open { tenants, chains, .. } = &mut *open;
-        let tenant = self.tenant(tenants, &chain.tenant);
+        let Open { tenants, chains, limits, .. } = &mut *open;
+        let tenant = tenant_account(tenants, limits, &chain.tenant);
         let of_chain = Arc::clone(chains.entry((chain.tenant.clone(), chain.name.clone())).or_default());
         of_chain.set_limit(chain.memory_total_kib.map(|kib| u64::from(kib) * 1024));
         MemoryAccounts { chain: of_chain, tenant }
@@ -272,8 +332,7 @@ impl Accounts {
     /// # Errors
     /// The tenant's limit, if it does not allow it.
     pub fn charge(&self, tenant: &TenantName, bytes: u64) -> Result<Charge, OverLimit> {
-        let account = self.tenant(&mut self.lock().tenants, tenant);
-        charge(account, bytes)
+        charge(self.lock().tenant(tenant), bytes)
     }
 
     /// Charges a tenant with an archive of files that is in memory: once, for all that use it at a time.
@@ -286,16 +345,10 @@ impl Accounts {
         if let Some(charge) = open.files.get(&key).and_then(Weak::upgrade) {
             return Ok(charge);
         }
-        let account = self.tenant(&mut open.tenants, tenant);
+        let account = open.tenant(tenant);
         let new = Arc::new(charge(account, files.size_bytes)?);
         open.files.insert(key, Arc::downgrade(&new));
         Ok(new)
-    }
-
-    fn tenant(&self, tenants: &mut BTreeMap<TenantName, Arc<Account>>, name: &TenantName) -> Arc<Account> {
-        let account = Arc::clone(tenants.entry(name.clone()).or_default());
-        account.set_limit(self.limits.by_name.get(name).copied().or(self.limits.default_bytes));
-        account
     }
 
     /// Closes accounts that no chain, no template and no FWP uses any more.
@@ -327,7 +380,7 @@ impl Accounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinion_control::model::Stage;
+    use pinion_control::model::{Change, Stage, Tenant};
     use std::sync::atomic::AtomicBool;
 
     const PAGE: u64 = 64 * 1024;
@@ -421,6 +474,48 @@ mod tests {
         drop(others);
         accounts.close_unused();
         assert!(accounts.lock().files.is_empty());
+    }
+
+    /// Returns a state in which the tenant `t` has so much memory, or no terms of its own.
+    fn state(memory_mib: Option<u32>) -> DesiredState {
+        let terms = memory_mib.map(|mib| Tenant { memory_mib: Some(mib), ..Tenant::new("t".parse().unwrap()) });
+        let change = Change { tenants: terms.into_iter().collect(), ..Change::default() };
+        DesiredState::default().apply(&change).unwrap().state
+    }
+
+    #[test]
+    fn another_limit_holds_for_what_fwps_that_run_want_from_then_on() {
+        const MIB: u64 = 1 << 20;
+        let accounts = accounts(None);
+        let mut holding = Holding::new(accounts.open(&chain("t", "a", None)), 100 * MIB, 0);
+        holding.resize(3 * MIB).unwrap();
+        accounts.follow(&state(Some(2)));
+        let refused = |wanted_kib| OverLimit { scope: Scope::Tenant, limit_kib: 2048, wanted_kib };
+        assert_eq!(holding.resize(4 * MIB), Err(refused(4096)), "what it has stays, and it gets no more");
+        holding.resize(MIB).unwrap();
+        holding.resize(2 * MIB).unwrap();
+        assert_eq!(holding.resize(3 * MIB), Err(refused(3072)));
+        accounts.follow(&state(Some(5)));
+        holding.resize(5 * MIB).unwrap();
+        accounts.follow(&state(None));
+        holding.resize(50 * MIB).unwrap();
+    }
+
+    #[test]
+    fn what_a_change_grants_can_be_used_before_it_is_in_force_and_what_it_takes_away_too() {
+        const MIB: u64 = 1 << 20;
+        let accounts = accounts(None);
+        let t = "t".parse::<TenantName>().unwrap();
+        accounts.follow(&state(Some(2)));
+        assert!(accounts.charge(&t, 3 * MIB).is_err());
+        for more in [Some(3), None] {
+            accounts.raise(&state(more));
+            drop(accounts.charge(&t, 3 * MIB).unwrap());
+            accounts.raise(&state(Some(1)));
+            drop(accounts.charge(&t, 3 * MIB).unwrap());
+            accounts.follow(&state(Some(2)));
+            assert!(accounts.charge(&t, 3 * MIB).is_err());
+        }
     }
 
     #[test]

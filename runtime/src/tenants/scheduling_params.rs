@@ -2,20 +2,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
-use pinion_control::model::{Class, OverBudget, Scheduling, TenantName};
+use pinion_control::model::{Class, DesiredState, OverBudget, Scheduling, Tenant, TenantName};
 use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
 use crate::clock::GuestClock;
-use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration};
+use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration, TenantShare};
 use crate::tenants::meters::{ChainMeter, ChainMeters};
 
 /// Scheduling parameters of one FWP, the same for all FWPs of its chain.
 #[derive(Clone)]
 pub struct SchedulingParams {
-    /// How it shares the core.
+    /// How it shares the core, with the weight and the rate of its tenant when it was made. [`SchedulingParams::current_share`] has them as
+    /// they are.
     pub share: CpuShare,
     /// The clock that it sees.
     pub(crate) guest_clock: GuestClock,
@@ -24,37 +26,36 @@ pub struct SchedulingParams {
     /// The meter of its worker. A direct pointer, because with thousands of chains each step on the way to it would be a cache miss.
     meter: Arc<CachePadded<ChainMeter>>,
     /// Keeps the tenant's number from being given to another tenant.
-    _seat: Arc<TenantSlot>,
+    slot: Arc<TenantSlot>,
 }
 
 impl Default for SchedulingParams {
     /// Returns the parameters of a tenant that is alone.
     fn default() -> Self {
-        let slot =
-            TenantSlot { index: TenantIndex(0), generation: TenantGeneration::default(), grant: CpuGrant::default() };
-        Self::new(&Arc::new(slot), &Scheduling::default(), Arc::new(ChainMeters::new(1)))
+        let grant = CpuGrant::default();
+        let slot = TenantSlot::new(TenantIndex(0), TenantGeneration::default(), grant);
+        Self::new(&Arc::new(slot), grant, &Scheduling::default(), Arc::new(ChainMeters::new(1)))
     }
 }
 
 impl SchedulingParams {
-    fn new(slot: &Arc<TenantSlot>, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
-        let TenantSlot { index, generation, grant } = **slot;
+    fn new(slot: &Arc<TenantSlot>, grant: CpuGrant, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
+        let TenantShare { tenant: index, generation, weight, rate: tenant_rate } = slot.share();
         let Scheduling { class, cpu_per_batch_us, cpu_per_second_ms, over_budget } = *scheduling;
         let share = CpuShare {
             tenant: index,
             generation,
-            weight: grant.weight,
-            // A chain that was stored under a higher grant gets what is granted now.
-            class: class.max(grant.class_max),
+            weight,
+            class: grant.class_of(class),
             budget: Budget {
                 per_batch_ns: cpu_per_batch_us.map(|us| u64::from(us) * 1_000),
                 rate: cpu_per_second_ms.map(|ms| rate(ms, over_budget)),
             },
-            tenant_rate: grant.cpu_per_second_ms.map(|ms| rate(ms, OverBudget::Throttle)),
+            tenant_rate,
         };
         let meter = Arc::clone(meters.on_worker(0));
         let guest_clock = GuestClock::in_steps_of(grant.clock_step_us);
-        Self { share, guest_clock, meters, meter, _seat: Arc::clone(slot) }
+        Self { share, guest_clock, meters, meter, slot: Arc::clone(slot) }
     }
 
     /// Returns the same for an FWP on this worker, by the worker's position in the core plan.
@@ -73,7 +74,21 @@ impl SchedulingParams {
     /// Returns on whose account the MMAs move what its FWPs send.
     #[must_use]
     pub fn copy_share(&self) -> CopyShare {
-        CopyShare { tenant: self.share.tenant, weight: self.share.weight }
+        let TenantShare { tenant, weight, .. } = self.slot.share();
+        CopyShare { tenant, weight }
+    }
+
+    /// Returns how its FWPs share the core now: weight and rate of a tenant can change while FWPs run.
+    #[must_use]
+    pub fn current_share(&self) -> CpuShare {
+        let TenantShare { weight, rate, .. } = self.slot.share();
+        CpuShare { weight, tenant_rate: rate, ..self.share }
+    }
+
+    /// Returns whether FWPs that were made with these parameters have the class and the clock of this grant.
+    pub(crate) fn have_terms_of(&self, grant: CpuGrant, scheduling: &Scheduling) -> bool {
+        self.share.class == grant.class_of(scheduling.class)
+            && self.guest_clock == GuestClock::in_steps_of(grant.clock_step_us)
     }
 
     /// Counts a client that got an instance of its chain; called by the launcher.
@@ -109,6 +124,24 @@ impl Default for CpuGrant {
     }
 }
 
+impl CpuGrant {
+    /// Returns the grant of a tenant with these terms. `self` is the node's default.
+    #[must_use]
+    pub fn with(self, terms: Option<&Tenant>) -> Self {
+        terms.map_or(self, |terms| Self {
+            weight: terms.weight,
+            class_max: terms.class_max,
+            cpu_per_second_ms: terms.cpu_per_second_ms,
+            clock_step_us: terms.clock_step_us.unwrap_or(self.clock_step_us),
+        })
+    }
+
+    /// Returns the class that a chain of this class has. One that was stored under a higher grant gets what is granted now.
+    fn class_of(self, class: Class) -> Class {
+        class.max(self.class_max)
+    }
+}
+
 /// The operator's grants.
 #[derive(Debug, Clone, Default)]
 pub struct CpuGrants {
@@ -124,14 +157,47 @@ impl CpuGrants {
     pub fn of(&self, tenant: &TenantName) -> CpuGrant {
         self.by_name.get(tenant).copied().unwrap_or(self.default)
     }
+
+    /// Sets the grants of tenants to those of a desired state.
+    pub fn follow(&mut self, state: &DesiredState) {
+        let grant = |terms: &Arc<Tenant>| (terms.name.clone(), self.default.with(Some(terms)));
+        self.by_name = state.tenants().values().map(grant).collect();
+    }
 }
 
-/// A tenant's number; reserved as long as there is a reference to it.
+/// A tenant's number; reserved as long as there is a reference to it. Also its weight and its rate, which the launcher changes, and which
+/// workers read when they adopt an FWP.
 #[derive(Debug)]
 struct TenantSlot {
     index: TenantIndex,
     generation: TenantGeneration,
-    grant: CpuGrant,
+    weight: AtomicU32,
+    /// 0 for no limit.
+    cpu_per_second_ms: AtomicU32,
+}
+
+impl TenantSlot {
+    fn new(index: TenantIndex, generation: TenantGeneration, grant: CpuGrant) -> Self {
+        let (weight, cpu_per_second_ms) = (AtomicU32::new(grant.weight), AtomicU32::default());
+        let slot = Self { index, generation, weight, cpu_per_second_ms };
+        slot.set(grant);
+        slot
+    }
+
+    fn set(&self, grant: CpuGrant) {
+        self.weight.store(grant.weight, Ordering::Relaxed);
+        self.cpu_per_second_ms.store(grant.cpu_per_second_ms.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn share(&self) -> TenantShare {
+        let cpu_per_second_ms = self.cpu_per_second_ms.load(Ordering::Relaxed);
+        TenantShare {
+            tenant: self.index,
+            generation: self.generation,
+            weight: self.weight.load(Ordering::Relaxed),
+            rate: (cpu_per_second_ms > 0).then(|| rate(cpu_per_second_ms, OverBudget::Throttle)),
+        }
+    }
 }
 
 /// A number, and the tenant that has it or had it last.
@@ -160,6 +226,18 @@ impl Tenants {
         Self { grants, slots: HashMap::new(), asked: 0 }
     }
 
+    /// Sets what tenants are granted to what a desired state says. Returns the shares of those whose weight or rate is another now: workers
+    /// and MMAs have to learn of them. Chains made before keep their class and clock.
+    pub fn follow(&mut self, state: &DesiredState) -> Vec<TenantShare> {
+        self.grants.follow(state);
+        let changed = |(tenant, Assigned { slot, .. }): (&TenantName, &Assigned)| {
+            let before = slot.share();
+            slot.set(self.grants.of(tenant));
+            Some(slot.share()).filter(|now| *now != before)
+        };
+        self.slots.iter().filter_map(changed).collect()
+    }
+
     /// Returns the operator's grant to a tenant.
     #[must_use]
     pub fn grant(&self, tenant: &TenantName) -> CpuGrant {
@@ -174,14 +252,15 @@ impl Tenants {
         meters: Arc<ChainMeters>,
     ) -> Option<SchedulingParams> {
         self.asked += 1;
+        let grant = self.grants.of(tenant);
         if !self.slots.contains_key(tenant) {
             let (index, generation) = self.vacate()?;
-            let slot = Arc::new(TenantSlot { index, generation, grant: self.grants.of(tenant) });
+            let slot = Arc::new(TenantSlot::new(index, generation, grant));
             self.slots.insert(tenant.clone(), Assigned { slot, asked: 0 });
         }
         let assigned = self.slots.get_mut(tenant)?;
         assigned.asked = self.asked;
-        Some(SchedulingParams::new(&assigned.slot, scheduling, meters))
+        Some(SchedulingParams::new(&assigned.slot, grant, scheduling, meters))
     }
 
     /// Returns a number that is free: never used, or of the tenant that has been gone for longest.
@@ -192,13 +271,15 @@ impl Tenants {
         let is_gone = |(_, assigned): &(&TenantName, &Assigned)| Arc::strong_count(&assigned.slot) == 1;
         let (gone, _) = self.slots.iter().filter(is_gone).min_by_key(|(_, assigned)| assigned.asked)?;
         let gone = gone.clone();
-        let TenantSlot { index, generation, .. } = *self.slots.remove(&gone)?.slot;
+        let TenantShare { tenant: index, generation, .. } = self.slots.remove(&gone)?.slot.share();
         Some((index, TenantGeneration(generation.0.wrapping_add(1))))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pinion_control::model::Change;
+
     use super::*;
 
     fn meters() -> Arc<ChainMeters> {
@@ -241,6 +322,39 @@ mod tests {
         assert_eq!(shares.map(|share| share.weight), [7, 1, 7]);
         assert_eq!(shares[0].tenant, shares[2].tenant);
         assert_ne!(shares[0].tenant, shares[1].tenant);
+    }
+
+    /// Returns a state with this tenant's terms.
+    fn state(terms: Tenant) -> DesiredState {
+        let change = Change { tenants: vec![terms], ..Change::default() };
+        DesiredState::default().apply(&change).unwrap().state
+    }
+
+    #[test]
+    fn other_terms_hold_for_parameters_that_were_made_before_except_for_class_and_clock() {
+        let mut tenants = Tenants::new(CpuGrants::default());
+        let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
+        let before = tenants.terms(&tenant(1), &scheduling, meters()).unwrap();
+        let other = tenants.terms(&tenant(2), &scheduling, meters()).unwrap();
+        let terms = Tenant { weight: 9, cpu_per_second_ms: Some(250), ..Tenant::new(tenant(1)) };
+        let changed = tenants.follow(&state(terms.clone()));
+        let TenantShare { tenant: index, weight, rate, .. } = changed[0];
+        assert_eq!((changed.len(), index, weight), (1, before.share.tenant, 9));
+        assert_eq!(rate, Some(super::rate(250, OverBudget::Throttle)));
+        assert_eq!((before.current_share().weight, before.current_share().tenant_rate), (9, rate));
+        assert_eq!((before.copy_share().weight, other.current_share()), (9, other.share));
+        assert_eq!(tenants.follow(&state(terms.clone())), []);
+
+        let grant = tenants.grant(&tenant(1));
+        assert!(before.have_terms_of(grant, &scheduling));
+        tenants.follow(&state(Tenant { class_max: Class::Latency, ..terms.clone() }));
+        assert!(!before.have_terms_of(tenants.grant(&tenant(1)), &scheduling));
+        tenants.follow(&state(Tenant { clock_step_us: Some(1), ..terms }));
+        assert!(!before.have_terms_of(tenants.grant(&tenant(1)), &scheduling));
+        // Without terms of its own it has the node's defaults again.
+        let changed = tenants.follow(&DesiredState::default());
+        assert_eq!((changed[0].weight, changed[0].rate), (1, None));
+        assert_eq!(before.current_share(), before.share);
     }
 
     /// Returns a node's registry in which each of these tenants has a chain, and their parameters.

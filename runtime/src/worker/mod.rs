@@ -22,7 +22,7 @@ use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
 use crate::preemption::RunSlot;
-use crate::scheduler::{After, CpuShare, Scheduler};
+use crate::scheduler::{After, CpuShare, Scheduler, TenantShare};
 use crate::tenants::meters::TurnMeters;
 use crate::tenants::node_use::UseElsewhere;
 use crate::tenants::scheduling_params::SchedulingParams;
@@ -59,14 +59,17 @@ pub enum WorkerCommand {
         /// For how long it was copied.
         copying_ns: u64,
     },
+    /// Sets a tenant's weight and rate.
+    Regrant(TenantShare),
 }
 
 impl WorkerCommand {
-    /// Returns the FWP that it is about.
-    fn fwp(&self) -> FwpId {
+    /// Returns the FWP that it is about; none for all of a tenant's.
+    fn fwp(&self) -> Option<FwpId> {
         match self {
-            Self::Adopt(fwp) => fwp.id(),
-            Self::Release(id) | Self::ChargeCopying { id, .. } => *id,
+            Self::Adopt(fwp) => Some(fwp.id()),
+            Self::Release(id) | Self::ChargeCopying { id, .. } => Some(*id),
+            Self::Regrant(_) => None,
         }
     }
 }
@@ -351,13 +354,13 @@ impl Worker {
         let mut done = 0;
         while let Ok(command) = self.commands.try_recv() {
             done += 1;
-            self.commanded = Some(command.fwp());
+            self.commanded = command.fwp();
             match command {
                 WorkerCommand::Adopt(fwp) => {
                     let index = fwp.id().index as usize;
                     debug_assert!(self.fwps[index].is_none());
                     // First into the table, as the FWP's memory must outlive a failure of the scheduler.
-                    let (id, share) = (fwp.id(), fwp.terms().share);
+                    let (id, share) = (fwp.id(), fwp.terms().current_share());
                     self.fwps[index] = Some(fwp);
                     self.scheduler.adopt(id, share, self.clock.now_ns());
                 }
@@ -369,6 +372,7 @@ impl Worker {
                     }
                     self.report(WorkerEvent::Charged(terms));
                 }
+                WorkerCommand::Regrant(share) => self.scheduler.regrant(share, self.clock.now_ns()),
             }
         }
         self.commanded = None;

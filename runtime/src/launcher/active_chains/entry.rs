@@ -155,7 +155,7 @@ impl ChainEntry {
 
     /// Returns what its preparations depend on besides its need.
     pub(in crate::launcher) fn owner(&self) -> Owner {
-        let CpuShare { tenant, weight, .. } = self.terms.share;
+        let CpuShare { tenant, weight, .. } = self.terms.current_share();
         Owner { tenant, weight, stages: self.spec.stages.len() as u32 }
     }
 

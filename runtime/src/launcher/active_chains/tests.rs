@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use fastrand::Rng;
-use pinion_control::model::{Chain, Change, Digest, Module, ModuleName, Stage};
+use pinion_control::model::{Chain, Change, Class, Digest, Module, ModuleName, Stage, Tenant};
 
 use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
 use super::*;
@@ -196,6 +196,54 @@ fn after_a_change_new_chains_get_instances_and_removed_chains_get_none() {
     house.take(2);
     house.catalogue.follow(&state(&[1]));
     assert_eq!(house.next(), None);
+}
+
+/// Returns that state with these terms of the tenant `t`.
+fn with_terms(state: &DesiredState, terms: Tenant) -> DesiredState {
+    state.apply(&Change { tenants: vec![terms], ..Change::default() }).unwrap().state
+}
+
+#[test]
+fn a_tenants_other_weight_and_rate_leave_its_instances_as_they_are() {
+    let mut house = House::new(&[1, 1]);
+    house.fill();
+    let editions = |house: &House| house.catalogue.chains().map(|(_, chain)| chain.edition).collect::<Vec<_>>();
+    let before = editions(&house);
+    let terms = Tenant { weight: 5, cpu_per_second_ms: Some(100), ..Tenant::new("t".parse().unwrap()) };
+    let state = with_terms(&state(&[1, 1]), terms);
+    let followed = house.catalogue.follow(&state);
+    assert_eq!((followed.changed, editions(&house)), (vec![], before));
+    let [regranted] = followed.regranted[..] else { panic!("one tenant has other terms") };
+    assert_eq!((regranted.weight, regranted.rate.is_some()), (5, true));
+    assert_eq!(house.catalogue.weights(), [(regranted.tenant, 5)]);
+    assert_eq!(house.chain(0).owner().weight, 5);
+    assert_eq!(house.catalogue.follow(&state).regranted, []);
+}
+
+#[test]
+fn chains_whose_class_or_clock_is_another_by_their_tenants_terms_get_a_new_edition() {
+    let mut house = House::new(&[1, 1]);
+    let tenant = || Tenant::new("t".parse().unwrap());
+    let mut change = Change::default();
+    let latency = state(&[1, 1]).chains().values().next().map(|chain| Chain::clone(chain)).unwrap();
+    let scheduling = pinion_control::model::Scheduling { class: Class::Latency, ..latency.scheduling };
+    change.chains.push(Chain { scheduling, ..latency });
+    let asking = state(&[1, 1]).apply(&change).unwrap().state;
+    let [first, second] = [0, 1].map(ChainIndex);
+
+    // It is not granted what it asks for: it has what is granted, and is told.
+    let followed = house.catalogue.follow(&asking);
+    assert_eq!((followed.changed, followed.warnings.len()), (vec![first], 1));
+    let granted = with_terms(&asking, Tenant { class_max: Class::Latency, ..tenant() });
+    let followed = house.catalogue.follow(&granted);
+    assert_eq!((followed.changed, followed.warnings), (vec![first], vec![]));
+    assert_eq!(house.chain(0).terms.share.class, Class::Latency);
+    // Less is granted: the chain stays, and gets that.
+    let followed = house.catalogue.follow(&with_terms(&asking, tenant()));
+    assert_eq!(followed.changed, [first]);
+    assert!(followed.warnings[0].starts_with("chain t/c0000 has the class throughput and not latency"));
+    let finer = with_terms(&asking, Tenant { clock_step_us: Some(1), ..tenant() });
+    assert_eq!(house.catalogue.follow(&finer).changed, [first, second]);
 }
 
 /// Returns the next chain, found by checking all of them.

@@ -182,7 +182,9 @@ impl Instances {
         self.next_id += 1;
         self.list(id, chain, worker, &made);
         // The order matters: a role that is told of the FWP later relies on it being known to those told before.
-        for (fwp, endpoint) in made {
+        for (fwp, mut endpoint) in made {
+            // Its tenant's weight may be another since it was begun.
+            endpoint.set_share(fwp.terms().copy_share());
             self.by_fwp.insert(fwp.id(), id);
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(fwp));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));

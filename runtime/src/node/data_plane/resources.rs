@@ -38,7 +38,7 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
     let lines = parts.log.account(tenant);
     let meter = parts.meters.of_tenant(tenant);
-    let cpu_limit_us = parts.cpu_grants.of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
+    let cpu_limit_us = node.cpu_grants().of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
     let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
     let state_kib = fields.iter().map(|field| field.memory_kib).sum::<u64>() + parts.state.former_kib(tenant);
     vec![
