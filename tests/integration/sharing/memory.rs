@@ -210,6 +210,45 @@ fn a_chain_whose_templates_find_no_room_as_the_node_starts_gets_them_when_there_
 }
 
 #[test]
+fn another_limit_of_a_tenant_holds_without_a_restart() {
+    let _turn = turn();
+    let node = Node::without_devices();
+    let terms = |memory_mib: u32| format!("[[tenant]]\nname = {TENANT:?}\nmemory_mib = {memory_mib}\n");
+    let apply_terms = |memory_mib| node.apply(&format!("version = \"pinion.v1\"\n{}", terms(memory_mib)));
+    apply_terms(1);
+    let echo = |name: &str, keys: &str| {
+        Manifest::of(TENANT).module("echo", &build::sample("icmp-echo")).chain(name, "echo", keys)
+    };
+    node.apply(echo("first", "cache_min = 0").text());
+    // Its templates find no room, unless the tenant gets more in the same change.
+    let (second, tenants) = (node.path("second.toml"), node.path("tenants.toml"));
+    let keys = "cache_min = 2\nmemory_limit_kib = 8192";
+    fs::write(&second, echo("second", keys).text()).expect("the node's folder is writable");
+    fs::write(&tenants, format!("version = \"pinion.v1\"\n{}", terms(64))).expect("the node's folder is writable");
+    let refused = node.cli().try_apply(&second);
+    let refusal = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && refusal.contains("its code and files take"), "{refusal}");
+    let [second, tenants] = [&second, &tenants].map(|path| path.to_str().expect("a path of text"));
+    node.cli().run(&["apply", "-f", second, tenants]);
+    let ready = |count: u64| {
+        until("instances that are ready", SOON, || {
+            (node.cli().chain_status(TENANT, "second")["ready"].as_u64() == Some(count)).then_some(())
+        });
+    };
+    ready(2);
+    // Less than it has: what is there stays, and more is refused.
+    apply_terms(1);
+    node.apply(echo("second", "cache_min = 4\nmemory_limit_kib = 8192").text());
+    until("refused memory", SOON, || {
+        let failure = node.cli().chain_status(TENANT, "second")["last_failure"].as_str()?.to_owned();
+        failure.contains("the node grants the tenant").then_some(())
+    });
+    ready(2);
+    apply_terms(64);
+    ready(4);
+}
+
+#[test]
 fn an_apply_that_is_refused_for_want_of_memory_leaves_none_of_its_templates_on_the_disk() {
     let _turn = turn();
     let limit = format!("[[tenant]]\nname = {TENANT:?}\nmemory_mib = 1\n");

@@ -244,6 +244,28 @@ fn tenants_share_a_core_by_their_weights_however_many_fwps_they_have() {
 }
 
 #[test]
+fn another_weight_of_a_tenant_holds_for_functions_that_run() {
+    let bed = bed("");
+    for (tenant, address) in ["first", "second"].into_iter().zip(THEIRS) {
+        bed.node.apply(loops(tenant, address, "").text());
+        poke(&bed.clients[0].namespace, address);
+    }
+    let serving = || {
+        let ids = bed.node.cli().serving_fwps().into_iter().map(|fwp| fwp["id"].to_string());
+        ids.collect::<BTreeSet<_>>()
+    };
+    until("FWPs that loop", SOON, || (serving().len() == 2).then_some(()));
+    let before = serving();
+    Had::in_a_while(&bed, &["first", "second"]).assert_share_of_the_first(0.48..=0.52);
+    bed.node.apply("version = \"pinion.v1\"\n[[tenant]]\nname = \"first\"\nweight = 3\n");
+    Had::in_a_while(&bed, &["first", "second"]).assert_share_of_the_first(0.73..=0.77);
+    bed.node.cli().run(&["describe", "tenant", "first"]);
+    bed.node.apply("version = \"pinion.v1\"\n[[tenant]]\nname = \"first\"\ncpu_per_second_ms = 100\n");
+    Had::in_a_while(&bed, &["first"]).assert_part_of_a_second(0.06..=0.13);
+    assert_eq!(serving(), before, "they are the same instances");
+}
+
+#[test]
 fn a_tenant_with_functions_on_two_cores_leaves_one_of_them_to_another() {
     let Some(bed) = bed_of_two_workers("") else { return };
     bed.node.apply(loops("wide", THEIRS[0], "").text());
@@ -324,12 +346,14 @@ fn a_class_that_is_no_longer_granted_is_a_warning_and_keeps_nothing_from_being_c
     let warnings = |node: &Node| node.cli().status()["warnings"].to_string();
     assert!(!warnings(&node).contains("loop"), "{}", warnings(&node));
 
-    node.stop();
-    let config = fs::read_to_string(node.config()).expect("the node's configuration");
-    fs::write(node.config(), config.replace("class_max = \"latency\"\n", "")).expect("the node's folder is writable");
-    node.start();
+    node.apply("version = \"pinion.v1\"\n[[tenant]]\nname = \"soon\"\n");
+    let differs = "tenant soon has other terms than in the node's configuration (class_max)";
+    assert!(warnings(&node).contains(differs), "{}", warnings(&node));
     let expected =
         "chain soon/loop has the class throughput and not latency, which its tenant is not granted: grant it";
+    assert!(warnings(&node).contains(expected), "{}", warnings(&node));
+    node.stop();
+    node.start();
     assert!(warnings(&node).contains(expected), "{}", warnings(&node));
     assert_eq!(node.cli().chain_status("soon", "loop")["last_failure"], Value::Null);
     // Other tenants' chains and this tenant's other chains can be changed; the chain itself only to a granted class.
