@@ -232,8 +232,8 @@ impl StateStore {
         Ok(())
     }
 
-    /// Sets the tenants' limits to those of the state. Drops fields that no chain of the state declares; instances that have such a field still use it. Creates missing fields, within
-    /// their tenants' limits. Takes as long as touching their memory takes.
+    /// Sets the tenants' limits to those of the state. Drops fields that no chain of the state declares; instances that have such a field
+    /// still use it. Creates missing fields, within their tenants' limits. Takes as long as touching their memory takes.
     pub fn prepare(&self, state: &DesiredState) {
         let limits = self.limits().by(state);
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
