@@ -59,7 +59,7 @@ async fn a_tenant_is_applied_with_its_objects_listed_kept_across_a_restart_and_d
 
     let served = Served::start_in(served.stop().await).await;
     let mut client = Client::connect(&served.socket).await.unwrap();
-    assert_eq!(client.tenants(None).await.unwrap(), [tenant.clone()]);
+    assert_eq!(client.tenants(None).await.unwrap(), std::slice::from_ref(&tenant));
     assert_eq!(client.tenants(Some("other".parse().unwrap())).await.unwrap(), []);
     let (code, message) = refused(client.delete(&[ObjectRef::from(&tenant)]).await);
     assert_eq!(code, Code::FailedPrecondition);

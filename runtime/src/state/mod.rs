@@ -204,8 +204,8 @@ impl StateStore {
     /// Which tenant may not, and what to do.
     pub fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), String> {
         let limits = self.limits().by(state);
-        let changed = state.tenants().iter().filter(|(name, terms)| before.tenant(name) != Some(terms));
-        changed.map(|(_, terms)| limits.check_grant(terms)).collect::<Result<(), _>>()?;
+        let mut changed = state.tenants().iter().filter(|(name, terms)| before.tenant(name) != Some(terms));
+        changed.try_for_each(|(_, terms)| limits.check_grant(terms))?;
         let (before, after, none) = (declared(before), declared(state), TenantFields::default());
         let all = self.lock();
         // What a tenant has by a state, with what it does not declare and its instances use.

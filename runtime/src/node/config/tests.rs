@@ -36,7 +36,7 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
         assert!(text.contains(&shown), "{shown}");
     }
     let minimal: NodeConfig = toml::from_str(&format!("{PORT}[[tenant]]\nname = \"lab\"\n")).unwrap();
-    assert_eq!(minimal.tenants, [terms.clone()]);
+    assert_eq!(minimal.tenants, std::slice::from_ref(&terms));
     assert_eq!(minimal.cpu_grants().default.with(Some(&terms)), CpuGrant::default());
     assert_eq!(example.ports[0].mtu_bytes, minimal.ports[0].mtu_bytes);
     assert_eq!(example.ports[0].queues, minimal.ports[0].queues);
