@@ -1,18 +1,28 @@
-//! A client of `pinion.v1` on a Unix socket, in the model's own values.
+//! A client of `pinion.v1` on a Unix socket, or over TCP with mutual TLS, in the model's own values.
 //!
 //! Used by the `pinion` command and by tests. Keeps no state but the connection.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `address` | where a node listens, and the files that identify both ends |
+//! | `tls` | reads these files, and explains why TLS failed |
+//! | `transport` | the connection |
 
-use std::error::Error as _;
+mod address;
+mod tls;
+mod transport;
+
+use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
-use hyper_util::rt::TokioIo;
 use pinion_text::{TEXT_BYTES_MAX, printable_lines};
 use serde::Serialize;
-use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
+
+pub use self::address::{BadServerAddress, NodeAddress, RemoteNode, ServerAddress};
+pub use self::tls::{CertificateRefused, CredentialsError, UntrustedNode};
+use self::transport::{Transport, causes, refusal_in};
 
 use crate::api::MESSAGE_BYTES_MAX;
 use crate::control::{ApplyRequest, Changed};
@@ -26,27 +36,35 @@ use crate::proto::{self, UploadRequest};
 use crate::wire::BadMessage;
 
 const CHUNK_BYTES: usize = 256 << 10;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No process listens on the socket.
-    #[error("no piniond at {}: is it running?", socket.display())]
+    /// No process listens there.
+    #[error("no piniond at {address}: is it running?")]
     NotRunning {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the host and port.
+        address: String,
     },
-    /// The socket can't be connected to for another reason.
-    #[error("cannot reach piniond at {}: {reason}", socket.display())]
+    /// The node can't be connected to for another reason.
+    #[error("cannot reach piniond at {address}: {reason}")]
     Unreachable {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the host and port.
+        address: String,
         /// Why.
         reason: String,
     },
-    /// The node refused: the request is wrong, or does not fit the node. A retry does not help.
+    /// The files that identify a node and its client can't be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The other end did not prove to be the node.
+    #[error(transparent)]
+    UntrustedNode(UntrustedNode),
+    /// The node did not accept the client's certificate.
+    #[error(transparent)]
+    CertificateRefused(CertificateRefused),
+    /// The node refused: the request is wrong, does not fit the node, or is not allowed. A retry does not help.
     #[error("{message}")]
     Refused {
         /// The kind of refusal.
@@ -69,6 +87,9 @@ pub enum ClientError {
 
 impl From<Status> for ClientError {
     fn from(status: Status) -> Self {
+        if let Some(refused) = refusal_in(&status) {
+            return Self::CertificateRefused(refused.clone());
+        }
         // The process that answers on the socket may not be a node, so its message must not reach the terminal as it
         // is.
         let (code, message) = (status.code(), printable_lines(status.message(), TEXT_BYTES_MAX));
@@ -78,6 +99,8 @@ impl From<Status> for ClientError {
             | Code::AlreadyExists
             | Code::FailedPrecondition
             | Code::ResourceExhausted
+            | Code::PermissionDenied
+            | Code::Unauthenticated
             | Code::OutOfRange => Self::Refused { code, message },
             _ => Self::Failed { code, message },
         }
@@ -127,21 +150,23 @@ impl LogLines {
 /// A connection to a node.
 #[derive(Clone, Debug)]
 pub struct Client {
-    inner: ControlClient<Channel>,
+    inner: ControlClient<Transport>,
 }
 
 impl Client {
     /// Connects to the node that serves this socket.
     pub async fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let path = socket.to_owned();
-        let connector = tower::service_fn(move |_| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The connector ignores the address, but HTTP/2 requires one.
-        let endpoint = Endpoint::from_static("http://piniond").connect_timeout(CONNECT_TIMEOUT);
-        let channel = endpoint.connect_with_connector(connector).await.map_err(|error| unreachable(socket, &error))?;
-        let inner = ControlClient::new(channel)
+        Self::connect_to(&NodeAddress::Socket(socket.to_owned())).await
+    }
+
+    /// Connects to a node. A node over TCP may refuse the client's certificate after that, so the first request may
+    /// fail with [`ClientError::CertificateRefused`].
+    pub async fn connect_to(address: &NodeAddress) -> Result<Self, ClientError> {
+        let transport = match address {
+            NodeAddress::Socket(socket) => Transport::to_socket(socket.clone()).await,
+            NodeAddress::Remote(node) => Transport::to_remote(node.clone(), tls::config(node)?).await,
+        };
+        let inner = ControlClient::new(transport.map_err(|error| unreachable(address, &*error))?)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         Ok(Self { inner })
@@ -294,16 +319,25 @@ async fn collect<M, T: TryFrom<M, Error = BadMessage>>(mut messages: Streaming<M
     Ok(values)
 }
 
-/// Extracts the operating system's error from the transport's error.
-fn unreachable(socket: &Path, error: &tonic::transport::Error) -> ClientError {
-    let socket = socket.to_owned();
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    match causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
+/// Finds the reason in the transport's error: what TLS says, or else the operating system.
+fn unreachable(address: &NodeAddress, error: &(dyn Error + 'static)) -> ClientError {
+    if let Some(refused) = refusal_in(error) {
+        return ClientError::CertificateRefused(refused.clone());
+    }
+    if let Some(untrusted) = causes(error).find_map(|cause| cause.downcast_ref::<UntrustedNode>()) {
+        return ClientError::UntrustedNode(untrusted.clone());
+    }
+    let address = address.to_string();
+    match causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
         Some(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-            ClientError::NotRunning { socket }
+            ClientError::NotRunning { address }
         }
-        Some(cause) => ClientError::Unreachable { socket, reason: cause.to_string() },
-        None => ClientError::Unreachable { socket, reason: error.to_string() },
+        Some(cause) if cause.kind() == io::ErrorKind::TimedOut => ClientError::Unreachable {
+            address,
+            reason: "it does not answer; does a firewall stop the connection?".into(),
+        },
+        Some(cause) => ClientError::Unreachable { address, reason: cause.to_string() },
+        None => ClientError::Unreachable { address, reason: error.to_string() },
     }
 }
 
