@@ -122,6 +122,12 @@ pub enum ManifestError {
     },
 }
 
+/// Returns the tenant that owns the objects when neither a manifest, a command nor a context names one.
+#[must_use]
+pub fn default_tenant() -> TenantName {
+    TenantName::new(DEFAULT_TENANT).expect("the default tenant has a valid name")
+}
+
 /// Returns what to do about a file that cannot be read.
 fn remedy(key: &str, error: &io::Error) -> &'static str {
     match (key, error.kind()) {
@@ -220,11 +226,16 @@ pub struct ModuleFile {
 impl Bundle {
     /// Reads manifests. Of a folder, reads all files that end in `.toml`, by name.
     pub fn read(paths: &[PathBuf]) -> Result<Self, ManifestError> {
+        Self::read_for(&default_tenant(), paths)
+    }
+
+    /// The same, where this tenant owns the objects of manifests that name none.
+    pub fn read_for(default: &TenantName, paths: &[PathBuf]) -> Result<Self, ManifestError> {
         let mut bundle = Self::default();
         for path in paths {
             for manifest in manifests_in(path)? {
                 let text = read_text(&manifest)?;
-                document::read(&manifest, &text, &mut bundle)?;
+                document::read(&manifest, &text, default, &mut bundle)?;
             }
         }
         Ok(bundle)

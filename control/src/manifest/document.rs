@@ -12,7 +12,7 @@ use super::position::{Position, Text};
 use super::reader::{Reader, wrong};
 use super::rule::RuleTable;
 use super::tenant::{self, Tenancy};
-use super::{Bundle, DEFAULT_TENANT, ManifestError, ModuleEntry, ModuleSource, VERSION};
+use super::{Bundle, ManifestError, ModuleEntry, ModuleSource, VERSION};
 use crate::document::{Fault, whole_number};
 use crate::model::{
     CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, DRAIN_TIMEOUT_MS_MAX,
@@ -21,24 +21,20 @@ use crate::model::{
     VALUE_BYTES_MAX, WhenFull,
 };
 
-/// Adds the contents of a manifest to the bundle.
-pub(super) fn read(path: &Path, text: &str, bundle: &mut Bundle) -> Result<(), ManifestError> {
+/// Adds the contents of a manifest to the bundle. `default` owns the objects if the manifest names no tenant.
+pub(super) fn read(path: &Path, text: &str, default: &TenantName, bundle: &mut Bundle) -> Result<(), ManifestError> {
     let text = Text::new(path, text);
     let VersionOnly { tenant, .. } = check_version(&text)?;
     if tenant == Some(Tenancy::Tables) {
         return tenant::read(&text, bundle);
     }
     let document: Document = parse(&text)?;
-    let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(default_tenant));
+    let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(|| default.clone()));
     let reader = Reader::new(text, tenant, fields);
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
     document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
     reader.check_all_granted()?;
     document.rule.into_iter().try_for_each(|rule| reader.rule(rule, bundle))
-}
-
-fn default_tenant() -> TenantName {
-    TenantName::new(DEFAULT_TENANT).expect("the default tenant has a valid name")
 }
 
 /// Checks the version first, since a manifest of another version may have other keys. Returns what has to be known before

@@ -51,7 +51,7 @@ match = { vlan = 100, inner_vlan = 20, protocol = "icmp", icmp_type = 8 }
 
 fn read(text: &str) -> Result<Bundle, ManifestError> {
     let mut bundle = Bundle::default();
-    document::read(Path::new("demo.toml"), text, &mut bundle)?;
+    document::read(Path::new("demo.toml"), text, &default_tenant(), &mut bundle)?;
     Ok(bundle)
 }
 
