@@ -1,25 +1,76 @@
 //! The command line.
 
+mod cert;
+mod context;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
 use pinion_control::model::{self, ChainName, FieldName, TenantName};
+
+pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
+pub(crate) use self::context::{AddedContext, ContextCommand};
+use crate::contexts::{ContextName, Wanted};
 
 /// Manages a Pinion node: brings tenants, modules, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
 #[command(name = "pinion", version, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// The socket of piniond
-    #[arg(long, global = true, env = "PINION_SOCKET", value_name = "PATH", default_value = "/run/pinion/pinion.sock")]
-    pub(crate) socket: PathBuf,
+    /// The socket of a node on this machine. Without this option and a context, /run/pinion/pinion.sock
+    #[arg(long, global = true, env = "PINION_SOCKET", value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The context to use instead of the current one: which node, as whom, for which tenant (see pinion context)
+    #[arg(long, global = true, env = "PINION_CONTEXT", value_name = "NAME")]
+    pub(crate) context: Option<OsString>,
     /// The output format
     #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command line, and the node that it names.
+#[derive(Debug)]
+pub(crate) struct CommandLine {
+    pub(crate) args: Args,
+    pub(crate) wanted: Wanted,
+    /// The socket, if the command line itself names one, and not the environment.
+    pub(crate) socket: Option<PathBuf>,
+}
+
+impl CommandLine {
+    /// Reads the command line. An option on it beats a variable of the environment, and a socket beats a context.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let mut command = Args::command();
+        let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+        let args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        let is_option = |id: &str| is_option(&matches, id);
+        let socket = args.socket.clone().filter(|_| is_option("socket"));
+        let is_of_context = is_option("context");
+        if socket.is_some() && is_of_context {
+            let both = "--socket and --context both say which node to use: give one of them";
+            return Err(command.error(clap::error::ErrorKind::ArgumentConflict, both));
+        }
+        let context = args.context.as_ref().filter(|name| is_of_context || !name.is_empty());
+        let context = context.map(|name| ContextName::of_command_line(name)).transpose();
+        let context = context.map_err(|error| command.error(clap::error::ErrorKind::ValueValidation, error))?;
+        let wanted = match (args.socket.clone(), context) {
+            (Some(socket), _) if !is_of_context => Wanted::Socket(socket),
+            (_, Some(name)) => Wanted::Context(name),
+            _ => Wanted::Current,
+        };
+        Ok(Self { args, wanted, socket })
+    }
+}
+
+/// Returns whether an argument stands on the command line, and not only in the environment.
+fn is_option(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 /// The output format.
@@ -111,9 +162,9 @@ pub(crate) enum Command {
         /// A module. By default the modules of the manifest
         #[arg(value_name = "FILE")]
         module: Option<PathBuf>,
-        /// The tenant that is to own the module
-        #[arg(long, requires = "module", default_value = pinion_control::manifest::DEFAULT_TENANT)]
-        tenant: TenantName,
+        /// The tenant that is to own the module; by default the context's, or else `default`
+        #[arg(long, requires = "module")]
+        tenant: Option<TenantName>,
         #[command(flatten)]
         manifest: Manifest,
     },
@@ -138,9 +189,8 @@ pub(crate) enum Command {
         kind: Listed,
         /// Only the object with this name or id
         name: Option<String>,
-        /// Only this tenant's objects; by default those of all tenants
-        #[arg(long)]
-        tenant: Option<TenantName>,
+        #[command(flatten)]
+        scope: Scope,
     },
     /// Show the details of one object
     Describe {
@@ -172,7 +222,7 @@ pub(crate) enum Command {
     /// unchanged to standard output. The exit status is 0 with an answer, 2 if nothing has this name or the call cannot
     /// be made, and 1 if there was no answer.
     Invoke {
-        /// What to call: TENANT/CHAIN or TENANT/MODULE. Without a tenant, the default tenant's
+        /// What to call: TENANT/CHAIN or TENANT/MODULE. Without a tenant, the context's tenant's, or else `default`'s
         #[arg(value_name = "TENANT/NAME")]
         function: Function,
         /// The payload of the message
@@ -188,15 +238,14 @@ pub(crate) enum Command {
     /// Show the log lines of functions, and why functions fail
     ///
     /// The node keeps the latest lines of each tenant. Each is shown as `TIME LEVEL CHAIN/STAGE[FWP] MESSAGE`, with the
-    /// tenant before the chain unless --tenant is given. There are limits to how fast a function may log and to how
+    /// tenant before the chain unless the lines of one tenant are wanted. There are limits to how fast a function may log and to how
     /// much the node keeps. Where lines were lost, a line says how many.
     Logs {
         /// Continue with new lines until Ctrl-C
         #[arg(long, short)]
         follow: bool,
-        /// Only this tenant's lines; by default those of all tenants
-        #[arg(long)]
-        tenant: Option<TenantName>,
+        #[command(flatten)]
+        scope: Scope,
         /// Only lines from instances of this chain
         #[arg(long)]
         chain: Option<ChainName>,
@@ -217,15 +266,37 @@ pub(crate) enum Command {
         /// The node's own metrics instead of functions'; as JSON the whole status
         #[arg(long, conflicts_with_all = ["tenant", "chain"])]
         node: bool,
-        /// Only this tenant's metrics; by default those of all tenants
-        #[arg(long)]
-        tenant: Option<TenantName>,
+        #[command(flatten)]
+        scope: Scope,
         /// Only metrics of chains of this name
         #[arg(long)]
         chain: Option<ChainName>,
     },
     /// Show the status of the whole node
     Status,
+    /// Manage contexts: named nodes, with the certificate and the tenant to use there
+    ///
+    /// Contexts are kept in $XDG_CONFIG_HOME/pinion/config.toml, by default ~/.config/pinion/config.toml, or in the
+    /// file that PINION_CONFIG names. Every command uses the current context, unless --context, PINION_CONTEXT,
+    /// --socket or PINION_SOCKET names another node. An option beats a variable, and a socket beats a context.
+    #[command(subcommand)]
+    Context(ContextCommand),
+    /// Make a CA and the certificates of nodes, operators and tenants, and revoke them
+    ///
+    /// The CA is a folder on this machine, for development and small installations. Its key can make operators, so keep
+    /// it on a machine that is not a node. Keys are readable by their owner only.
+    Cert(Cert),
+}
+
+/// Whose objects to show.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Scope {
+    /// Only this tenant's; by default the context's tenant's, or all tenants'
+    #[arg(long)]
+    pub(crate) tenant: Option<TenantName>,
+    /// All tenants', although the context has a tenant
+    #[arg(long, short = 'A', conflicts_with = "tenant")]
+    pub(crate) all_tenants: bool,
 }
 
 /// How `pinion dev` runs a function.
@@ -331,7 +402,8 @@ const RESERVED: &str = "abstract alloc as async await become box break build con
 /// The chain or module to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    pub(crate) tenant: TenantName,
+    /// The tenant, if it was given.
+    pub(crate) tenant: Option<TenantName>,
     pub(crate) chain: ChainName,
 }
 
@@ -339,8 +411,10 @@ impl FromStr for Function {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (tenant, chain) = text.split_once('/').unwrap_or((pinion_control::manifest::DEFAULT_TENANT, text));
-        let tenant = tenant.parse().map_err(|error| format!("{error}"))?;
+        let (tenant, chain) = match text.split_once('/') {
+            Some((tenant, chain)) => (Some(tenant.parse().map_err(|error| format!("{error}"))?), chain),
+            None => (None, text),
+        };
         let chain = chain.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { tenant, chain })
     }
@@ -365,9 +439,9 @@ fn time(text: &str) -> Result<Duration, String> {
 /// The tenant of a named object.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Owner {
-    /// The tenant that owns it
-    #[arg(long, default_value = pinion_control::manifest::DEFAULT_TENANT)]
-    pub(crate) tenant: TenantName,
+    /// The tenant that owns it; by default the context's, or else `default`
+    #[arg(long)]
+    pub(crate) tenant: Option<TenantName>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

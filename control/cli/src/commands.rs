@@ -2,7 +2,9 @@
 
 mod apply;
 mod build;
+mod cert;
 mod check;
+mod context;
 mod delete;
 mod describe;
 mod dev;
@@ -18,7 +20,6 @@ mod status;
 use std::path::{Path, PathBuf};
 
 use pinion_builder_client::process::Wishes;
-use pinion_control::Client;
 use pinion_control::client::{Filter, Follow};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
@@ -26,7 +27,9 @@ use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::metrics::MetricFilter;
 use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, TenantName};
 
-use crate::args::{Args, Command, Format};
+pub(crate) use self::cert::CertError;
+use crate::args::{Args, Command, CommandLine, Format, Scope};
+use crate::contexts::Target;
 use crate::output;
 
 /// The manifest's file name in a function's folder.
@@ -121,11 +124,20 @@ pub(crate) enum BadInput {
 }
 
 /// Executes the command line.
-pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { socket, output, command } = args;
+pub(crate) async fn run(CommandLine { args, wanted, socket }: CommandLine) -> anyhow::Result<()> {
+    let Args { output, command, .. } = args;
     match command {
-        Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref()),
-        Command::Build { manifest, builder } => build::run(&own_manifest(manifest.file)?, builder, output),
+        Command::Context(command) => context::run(command, wanted, socket, output),
+        Command::Cert(cert) => cert::run(cert, output),
+        command => run_for(&Target::of(wanted)?, command, output).await,
+    }
+}
+
+/// Executes a command that asks a node, or whose objects belong to a tenant.
+async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::Result<()> {
+    match command {
+        Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref(), target.tenant.as_ref()),
+        Command::Build { manifest, builder } => build::run(target, &own_manifest(manifest.file)?, builder, output),
         Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, builder } => {
             files.extend(manifest.file);
             let files = or_own_manifest(files)?;
@@ -139,45 +151,53 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 memory_bytes_max: u64::from(memory_limit_kib) << 10,
                 fields: fields.iter().map(FieldName::as_str).collect(),
             };
-            check::run(&check::builder(builder)?, &files, &wishes, output)
+            check::run(target, &check::builder(builder)?, &files, &wishes, output)
         }
-        Command::Apply { files } => apply::run(&socket, &or_own_manifest(files)?, output).await,
-        Command::Push { module: Some(module), tenant, .. } => push::file(&socket, &module, tenant, output).await,
-        Command::Push { module: None, manifest, .. } => push::run(&socket, &own_manifest(manifest.file)?, output).await,
-        Command::Dev(dev) => dev::run(*dev, output).await,
-        Command::Get { kind, name, tenant } => {
-            let mut client = Client::connect(&socket).await?;
-            get::run(&mut client, kind, Filter { tenant, name }, output).await
+        Command::Apply { files } => apply::run(target, &or_own_manifest(files)?, output).await,
+        Command::Push { module: Some(module), tenant, .. } => push::file(target, &module, tenant, output).await,
+        Command::Push { module: None, manifest, .. } => push::run(target, &own_manifest(manifest.file)?, output).await,
+        Command::Dev(dev) => dev::run(target.tenant_or(None), *dev, output).await,
+        Command::Get { kind, name, scope } => {
+            let tenant = shown_tenant(target, scope);
+            get::run(&mut target.connect().await?, kind, Filter { tenant, name }, output).await
         }
         Command::Describe { kind, name, owner } => {
-            let mut client = Client::connect(&socket).await?;
-            describe::run(&mut client, kind, name, owner.tenant, output).await
+            let tenant = target.tenant_or(owner.tenant);
+            describe::run(&mut target.connect().await?, kind, name, tenant, output).await
         }
         Command::Delete { kind, name, files, owner } => {
             let objects = match kind.zip(name) {
-                Some((kind, name)) => vec![delete::object(kind, name, owner.tenant)?],
-                None => read_manifests(&files)?.objects(),
+                Some((kind, name)) => vec![delete::object(kind, name, target.tenant_or(owner.tenant))?],
+                None => read_manifests(&target.tenant_or(None), &files)?.objects(),
             };
-            let changed = Client::connect(&socket).await?.delete(&objects).await?;
+            let changed = target.connect().await?.delete(&objects).await?;
             print_changed(&changed, output)
         }
         Command::Invoke { function, data, file, timeout } => {
             let payload = invoke::payload(data, file.as_deref())?;
-            invoke::run(&mut Client::connect(&socket).await?, function, payload, timeout, output).await
+            invoke::run(target, function, payload, timeout, output).await
         }
-        Command::Logs { follow, tenant, chain, tail } => {
+        Command::Logs { follow, scope, chain, tail } => {
             let follow = if follow { Follow::Yes } else { Follow::No };
-            logs::run(&mut Client::connect(&socket).await?, LogFilter { tenant, chain, tail }, follow, output).await
+            let filter = LogFilter { tenant: shown_tenant(target, scope), chain, tail };
+            logs::run(&mut target.connect().await?, filter, follow, output).await
         }
-        Command::Metrics { node: true, .. } => metrics::of_node(&mut Client::connect(&socket).await?, output).await,
-        Command::Metrics { tenant, chain, .. } => {
-            metrics::run(&mut Client::connect(&socket).await?, MetricFilter { tenant, chain }, output).await
+        Command::Metrics { node: true, .. } => metrics::of_node(&mut target.connect().await?, output).await,
+        Command::Metrics { scope, chain, .. } => {
+            let filter = MetricFilter { tenant: shown_tenant(target, scope), chain };
+            metrics::run(&mut target.connect().await?, filter, output).await
         }
         Command::Status => {
-            let report = Client::connect(&socket).await?.status().await?;
+            let report = target.connect().await?.status().await?;
             status::print(&report, output)
         }
+        Command::Context(_) | Command::Cert(_) => unreachable!("these need no target"),
     }
+}
+
+/// Returns whose objects to show; none for all tenants'.
+fn shown_tenant(target: &Target, Scope { tenant, all_tenants }: Scope) -> Option<TenantName> {
+    tenant.or_else(|| target.tenant.clone().filter(|_| !all_tenants))
 }
 
 /// Returns the named files, or else the function's own manifest.
@@ -205,9 +225,9 @@ fn folder_of(manifest: &Path) -> &Path {
     manifest.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Reads manifests, and refuses them if they define nothing.
-fn read_manifests(files: &[PathBuf]) -> anyhow::Result<Bundle> {
-    let bundle = Bundle::read(files)?;
+/// Reads manifests, and refuses them if they define nothing. `tenant` owns the objects of those that name no tenant.
+fn read_manifests(tenant: &TenantName, files: &[PathBuf]) -> anyhow::Result<Bundle> {
+    let bundle = Bundle::read_for(tenant, files)?;
     if bundle.objects().is_empty() {
         return Err(BadInput::Empty(files.to_vec()).into());
     }

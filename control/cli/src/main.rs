@@ -4,19 +4,20 @@
 //! |---|---|
 //! | `args` | the command line |
 //! | `commands` | one file per command |
+//! | `contexts` | named nodes, and which of them a command uses |
 //! | `output` | tables, descriptions and JSON |
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod commands;
+mod contexts;
 mod output;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-use pinion_control::client::ClientError;
+use pinion_control::client::{ClientError, CredentialsError};
 use pinion_control::manifest::ManifestError;
 use pinion_control::model::BadName;
 
@@ -27,11 +28,11 @@ const FAILURE: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let args = match args::Args::try_parse() {
-        Ok(args) => args,
+    let command_line = match args::CommandLine::read() {
+        Ok(command_line) => command_line,
         Err(error) => return print_usage(&error),
     };
-    match commands::run(args).await {
+    match commands::run(command_line).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -59,9 +60,18 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         cause.is::<ManifestError>()
             || cause.is::<commands::BadInput>()
             || cause.is::<BadName>()
-            || matches!(cause.downcast_ref(), Some(ClientError::Refused { .. }))
+            || cause.is::<commands::CertError>()
+            || cause.is::<contexts::ContextError>()
+            || cause.is::<CredentialsError>()
+            || matches!(cause.downcast_ref(), Some(error) if is_refusal(error))
     });
     if bad_input { BAD_INPUT } else { FAILURE }
+}
+
+/// Returns whether a retry would fail in the same way.
+fn is_refusal(error: &ClientError) -> bool {
+    use ClientError::{CertificateRefused, Credentials, Refused, UntrustedNode};
+    matches!(error, Refused { .. } | Credentials(_) | UntrustedNode(_) | CertificateRefused(_))
 }
 
 /// Returns whether standard output was closed by its reader, as by `pinion get fwps | head`, which is no error.

@@ -2,7 +2,7 @@
 //! builds meanwhile.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use pinion_control::Client;
@@ -12,11 +12,12 @@ use pinion_control::model::Digest;
 
 use super::{check, print_changed, progress, read_manifests};
 use crate::args::Format;
+use crate::contexts::Target;
 
-pub(super) async fn run(socket: &Path, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
-    let contents = read_manifests(files)?.load()?;
-    let client = Client::connect(socket).await?;
-    let changed = progress::shown_during(socket, apply(client, contents)).await?;
+pub(super) async fn run(target: &Target, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
+    let contents = read_manifests(&target.tenant_or(None), files)?.load()?;
+    let client = target.connect().await?;
+    let changed = progress::shown_during(&target.address, apply(client, contents)).await?;
     print_changed(&changed, format)
 }
 

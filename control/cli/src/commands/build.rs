@@ -7,12 +7,13 @@ use anyhow::Context;
 
 use super::{BadInput, check, folder_of, read_manifests};
 use crate::args::{self, Format};
+use crate::contexts::Target;
 
 /// The compilation target of guests.
 const TARGET: &str = "wasm32-wasip1";
 
-pub(super) fn run(manifest: &Path, builder: args::Builder, format: Format) -> anyhow::Result<()> {
-    let bundle = read_manifests(&[manifest.to_owned()])?;
+pub(super) fn run(target: &Target, manifest: &Path, builder: args::Builder, format: Format) -> anyhow::Result<()> {
+    let bundle = read_manifests(&target.tenant_or(None), &[manifest.to_owned()])?;
     let builder = check::builder(builder)?;
     compile(folder_of(manifest))?;
     let taken = check::contents(&builder, &bundle.load()?)?;

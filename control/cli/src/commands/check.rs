@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::{BadInput, read_manifests};
 use crate::args::{self, Format};
+use crate::contexts::Target;
 use crate::output::{self, size};
 
 /// The number of bytes of a file that are read to detect its kind.
@@ -52,6 +53,7 @@ pub(super) fn builder_program(given: Option<PathBuf>) -> Result<PathBuf, BadInpu
 
 /// Checks modules with the given configuration, and manifests as they define it.
 pub(super) fn run(
+    target: &Target,
     builder: &process::Builder,
     files: &[PathBuf],
     wishes: &Wishes<'_>,
@@ -73,7 +75,7 @@ pub(super) fn run(
     }
     if !manifests.is_empty() {
         let manifests: Vec<PathBuf> = manifests.into_iter().cloned().collect();
-        taken.extend(contents(builder, &read_manifests(&manifests)?.load()?)?);
+        taken.extend(contents(builder, &read_manifests(&target.tenant_or(None), &manifests)?.load()?)?);
     }
     print(&taken, format)
 }

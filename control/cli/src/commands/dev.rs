@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use pinion_control::manifest::{Bundle, Contents};
-use pinion_control::model::{ChainName, Output, PortName};
+use pinion_control::model::{ChainName, Output, PortName, TenantName};
 
 use self::watch::{Changes, Interrupt};
 use super::build::{self, Way};
@@ -46,6 +46,8 @@ const PORT: &str = "lan";
 /// The function that the command runs.
 struct Function {
     manifest: PathBuf,
+    /// The tenant of a manifest that names none.
+    tenant: TenantName,
     piniond: PathBuf,
     builder: PathBuf,
 }
@@ -73,13 +75,18 @@ enum Which {
 
 impl Function {
     /// Creates the function of this manifest, to be run by these programs.
-    fn new(manifest: PathBuf, piniond: Option<PathBuf>, builder: Option<PathBuf>) -> Result<Self, BadInput> {
+    fn new(
+        tenant: TenantName,
+        manifest: PathBuf,
+        piniond: Option<PathBuf>,
+        builder: Option<PathBuf>,
+    ) -> Result<Self, BadInput> {
         let builder = check::builder_program(builder)?;
         let piniond = piniond.unwrap_or_else(|| neighbour("piniond"));
         if !piniond.is_file() {
             return Err(BadInput::NoPiniond(piniond));
         }
-        Ok(Self { manifest, piniond, builder })
+        Ok(Self { manifest, tenant, piniond, builder })
     }
 
     fn folder(&self) -> &Path {
@@ -107,7 +114,7 @@ impl Function {
 
     /// Reads the manifest without the files that it names, since these may have to be built first.
     fn bundle(&self) -> anyhow::Result<Bundle> {
-        read_manifests(std::slice::from_ref(&self.manifest))
+        read_manifests(&self.tenant, std::slice::from_ref(&self.manifest))
     }
 
     /// Builds the function if its folder tells how, and reads the files that the manifest names.
@@ -162,10 +169,10 @@ fn neighbour(name: &str) -> PathBuf {
     beside_us().unwrap_or_else(|| name.into())
 }
 
-/// Executes the command line.
-pub(super) async fn run(dev: Dev, format: Format) -> anyhow::Result<()> {
+/// Executes the command line. `tenant` owns the objects of a manifest that names no tenant.
+pub(super) async fn run(tenant: TenantName, dev: Dev, format: Format) -> anyhow::Result<()> {
     let manifest = own_manifest(dev.manifest.file)?;
-    let function = Function::new(manifest, dev.piniond, dev.builder.program)?;
+    let function = Function::new(tenant, manifest, dev.piniond, dev.builder.program)?;
     let Some(read) = dev.read else {
         return tap(function, &dev.tap.unwrap_or_default(), dev.address, !dev.no_watch, format).await;
     };

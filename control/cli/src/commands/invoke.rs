@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
-use pinion_control::Client;
 use pinion_control::node::Call;
 use serde_json::json;
 
 use super::BadInput;
 use crate::args::{Format, Function};
+use crate::contexts::Target;
 use crate::output;
 
 /// A node accepts far less, and reports that. More than this is not even read.
@@ -37,13 +37,14 @@ fn read(from: impl Read) -> io::Result<Vec<u8>> {
 }
 
 pub(super) async fn run(
-    client: &mut Client,
+    target: &Target,
     Function { tenant, chain }: Function,
     payload: Vec<u8>,
     timeout: Duration,
     format: Format,
 ) -> anyhow::Result<()> {
-    let answer = client.invoke(Call { tenant, chain, payload, timeout }).await?;
+    let call = Call { tenant: target.tenant_or(tenant), chain, payload, timeout };
+    let answer = target.connect().await?.invoke(call).await?;
     match (format, std::str::from_utf8(&answer)) {
         (Format::Json, Ok(text)) => output::json(&json!({ "payload": { "text": text } })),
         (Format::Json, Err(_)) => {

@@ -4,6 +4,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use pinion_control::model::TenantName;
+
 use super::BadInput;
 use crate::args::{CrateName, Template};
 use crate::output;
@@ -49,7 +51,16 @@ const ENDPOINT: &[TemplateFile] = template!("endpoint");
 const PACKET_FILTER: &[TemplateFile] = template!("packet-filter");
 const RESPONDER: &[TemplateFile] = template!("responder");
 
-pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&Path>) -> anyhow::Result<()> {
+/// The tenant in the manifest of a new crate, if no context has one.
+const TENANT: &str = "demo";
+
+pub(super) fn run(
+    CrateName(name): &CrateName,
+    template: Template,
+    sdk: Option<&Path>,
+    tenant: Option<&TenantName>,
+) -> anyhow::Result<()> {
+    let tenant = tenant.map_or(TENANT, TenantName::as_str);
     let folder = PathBuf::from(name);
     let (files, dependency, tested_by) = match template {
         Template::C => (C, c_sdk(sdk)?, "make test"),
@@ -60,8 +71,8 @@ pub(super) fn run(CrateName(name): &CrateName, template: Template, sdk: Option<&
     check_empty(&folder)?;
     let crate_name = name.replace('-', "_");
     for file in files {
-        let text =
-            file.text.replace("{{name}}", name).replace("{{crate}}", &crate_name).replace("{{sdk}}", &dependency);
+        let text = file.text.replace("{{name}}", name).replace("{{crate}}", &crate_name);
+        let text = text.replace("{{sdk}}", &dependency).replace("{{tenant}}", tenant);
         let path = folder.join(file.path);
         fs::create_dir_all(path.parent().unwrap_or(&folder))?;
         fs::write(path, text)?;

@@ -3,10 +3,10 @@
 
 use std::future::Future;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pinion_control::Client;
+use pinion_control::client::NodeAddress;
 use pinion_control::node::BuildStatus;
 
 use crate::output::printable;
@@ -19,11 +19,11 @@ const BUILDS_NAMED: usize = 2;
 const CLEAR: &str = "\r\x1b[K";
 
 /// Runs the work. If standard error is a terminal, shows there what the node builds meanwhile.
-pub(super) async fn shown_during<T>(socket: &Path, work: impl Future<Output = T>) -> T {
+pub(super) async fn shown_during<T>(address: &NodeAddress, work: impl Future<Output = T>) -> T {
     if !io::stderr().is_terminal() {
         return work.await;
     }
-    let watching = tokio::spawn(watch(socket.to_owned()));
+    let watching = tokio::spawn(watch(address.clone()));
     let done = work.await;
     watching.abort();
     // The watcher writes its line completely or not at all, so this does not block for long.
@@ -32,8 +32,8 @@ pub(super) async fn shown_during<T>(socket: &Path, work: impl Future<Output = T>
     done
 }
 
-async fn watch(socket: PathBuf) {
-    let Ok(mut client) = Client::connect(&socket).await else { return };
+async fn watch(address: NodeAddress) {
+    let Ok(mut client) = Client::connect_to(&address).await else { return };
     loop {
         tokio::time::sleep(INTERVAL).await;
         let Ok(report) = client.status().await else { return };

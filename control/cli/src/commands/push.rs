@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use pinion_control::Client;
 use pinion_control::model::{Digest, ModuleName, TenantName};
 use serde::Serialize;
 
 use super::{BadInput, check, read_manifests};
 use crate::args::Format;
+use crate::contexts::Target;
 use crate::output;
 
 /// An uploaded module.
@@ -23,22 +23,28 @@ struct Pushed {
 }
 
 /// Pushes one module.
-pub(super) async fn file(socket: &Path, path: &Path, tenant: TenantName, format: Format) -> anyhow::Result<()> {
+pub(super) async fn file(
+    target: &Target,
+    path: &Path,
+    tenant: Option<TenantName>,
+    format: Format,
+) -> anyhow::Result<()> {
+    let tenant = target.tenant_or(tenant);
     let wasm = check::module(path)?;
     let size_bytes = wasm.len() as u64;
-    let mut client = Client::connect(socket).await?;
+    let mut client = target.connect().await?;
     let digest = client.upload(&tenant, wasm).await.with_context(|| path.display().to_string())?;
     print(&[Pushed { tenant, name: None, digest, size_bytes }], format)
 }
 
 /// Pushes the modules for which a manifest names files.
-pub(super) async fn run(socket: &Path, manifest: &PathBuf, format: Format) -> anyhow::Result<()> {
-    let modules = read_manifests(std::slice::from_ref(manifest))?.load()?.modules;
+pub(super) async fn run(target: &Target, manifest: &PathBuf, format: Format) -> anyhow::Result<()> {
+    let modules = read_manifests(&target.tenant_or(None), std::slice::from_ref(manifest))?.load()?.modules;
     if modules.is_empty() {
         let problem = "it names no module's file: there is nothing to push".to_owned();
         return Err(BadInput::Unclear { manifest: manifest.clone(), problem }.into());
     }
-    let mut client = Client::connect(socket).await?;
+    let mut client = target.connect().await?;
     let mut pushed = Vec::new();
     for module in modules {
         let (tenant, name, size_bytes) = (module.tenant, module.name, module.wasm.len() as u64);
