@@ -15,6 +15,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::access::{self, Guarded, own_part};
 use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind, turn_of};
 use crate::metrics::MetricFilter;
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
@@ -37,17 +38,17 @@ const CHANGES_AT_ONCE: usize = 8;
 const REPORTS_AT_ONCE: usize = 4;
 
 /// Creates the service, ready to be added to a server.
-pub(crate) fn service(control: Arc<Control>) -> ControlServer<ControlService> {
+pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlService>> {
     let (uploads, changes) = (Places::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
     let uploads_of_all = Arc::new(Semaphore::new(UPLOADS_OF_ALL));
-    ControlServer::new(ControlService {
+    ControlServer::new(Guarded(ControlService {
         control,
         uploads,
         uploads_of_all,
         changes,
         collections: Arc::new(Semaphore::new(2)),
         reports: Arc::new(Semaphore::new(REPORTS_AT_ONCE)),
-    })
+    }))
     .max_decoding_message_size(MESSAGE_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX)
 }
@@ -124,19 +125,23 @@ impl ControlService {
     async fn upload(
         &self,
         kind: UploadKind,
-        mut messages: Streaming<proto::UploadRequest>,
+        request: Request<Streaming<proto::UploadRequest>>,
     ) -> Result<Response<proto::UploadResponse>, Status> {
-        let announced = upload::announced(kind, &mut messages).await?;
+        let caller = access::caller(&request)?.clone();
+        let mut messages = request.into_inner();
+        let announced = upload::announced(kind, &caller, &mut messages).await?;
         let place = self.uploads.take(&announced.tenant).await;
         let stopping = |_| Status::unavailable("the node is shutting down");
         let place_of_all = Arc::clone(&self.uploads_of_all).acquire_owned().await.map_err(stopping)?;
         let bytes = upload::bytes(&announced, messages).await?;
         let (digest, size_bytes) = (announced.digest, bytes.len() as u64);
+        let tenant = announced.tenant.clone();
         self.blocking(move |control| {
             let _places: (Place, Place) = (place, place_of_all);
             control.upload(kind, &announced.tenant, &announced.digest, &bytes)
         })
         .await?;
+        tracing::info!(%caller, %tenant, %digest, size_bytes, "uploaded");
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 
@@ -187,17 +192,18 @@ impl proto::control_server::Control for ControlService {
         &self,
         request: Request<Streaming<proto::UploadRequest>>,
     ) -> Result<Response<proto::UploadResponse>, Status> {
-        self.upload(UploadKind::Module, request.into_inner()).await
+        self.upload(UploadKind::Module, request).await
     }
 
     async fn upload_files(
         &self,
         request: Request<Streaming<proto::UploadRequest>>,
     ) -> Result<Response<proto::UploadResponse>, Status> {
-        self.upload(UploadKind::Files, request.into_inner()).await
+        self.upload(UploadKind::Files, request).await
     }
 
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::ApplyResponse>, Status> {
+        let caller = access::caller(&request)?.clone();
         let request = request.into_inner();
         let modules: Vec<crate::model::Module> = parse_all(request.modules)?;
         let named = |m: crate::model::Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
@@ -209,6 +215,7 @@ impl proto::control_server::Control for ControlService {
         };
         let tenant = request.tenant().cloned();
         let changed = self.with_place(tenant.as_ref(), |control| control.apply(request)).await?;
+        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "applied");
         let names_upload = |it: &ObjectRef| matches!(it, ObjectRef::Module { .. } | ObjectRef::Chain { .. });
         let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
         if changed.outcomes.iter().any(replaces) {
@@ -219,9 +226,11 @@ impl proto::control_server::Control for ControlService {
     }
 
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
+        let caller = access::caller(&request)?.clone();
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
         let tenant = turn_of(&objects).cloned();
         let changed = self.with_place(tenant.as_ref(), |control| control.delete(objects)).await?;
+        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "deleted");
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))
@@ -335,9 +344,14 @@ impl proto::control_server::Control for ControlService {
         Ok(Response::new(account.ok_or_else(nothing)?.into()))
     }
 
-    async fn get_status(&self, _: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
+    async fn get_status(&self, request: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
+        let caller = access::caller(&request)?;
         let (desired_version, node) =
             self.report(|control| Ok((control.desired().version(), control.status()))).await?;
+        let node = match caller.tenant() {
+            Some(tenant) => own_part(node, tenant),
+            None => node,
+        };
         Ok(Response::new(proto::Status::new(desired_version, node)))
     }
 }

@@ -8,8 +8,10 @@
 //!     manifest   reads and checks the files
 //!     client     uploads modules, sends one change
 //!        |
-//!        |  gRPC pinion.v1 on a Unix socket
+//!        |  gRPC pinion.v1 on a Unix socket, or on TCP with mutual TLS
 //!        v
+//!     socket     who calls, and how much
+//!     access     may they?
 //!     api        messages -> checked values (wire); errors -> status codes
 //!     control    one change at a time, except while templates are built:
 //!        model      compute the next state; is it consistent?             pure
@@ -33,7 +35,8 @@
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
 //! | [`api`] | the gRPC service |
-//! | [`socket`] | the Unix socket, health and reflection, shutdown |
+//! | [`access`] | who may call which method, and what of it is a tenant's own |
+//! | [`socket`] | the Unix socket, mutual TLS, limits of callers, health and reflection, shutdown |
 //! | [`client`] | the other end of the socket, for the `pinion` command and tests |
 //! | [`manifest`] | TOML manifests |
 //! | [`causes`] | formats an error and its causes as one sentence |
@@ -41,6 +44,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod api;
 pub mod causes;
 pub mod client;

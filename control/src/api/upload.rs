@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::{Status, Streaming};
 
 use super::status::to_status;
+use crate::access::{Caller, Scoped};
 use crate::control::UploadKind;
 use crate::model::{Digest, TenantName};
 use crate::proto::UploadRequest;
@@ -21,11 +22,18 @@ pub(super) struct Announced {
     size_bytes: u64,
 }
 
-/// Receives the header of an upload.
-pub(super) async fn announced(kind: UploadKind, messages: &mut Streaming<UploadRequest>) -> Result<Announced, Status> {
-    let Some(Part::Header(header)) = in_time(next(messages)).await? else {
+/// Receives the header of an upload, of a tenant that the caller may upload for.
+pub(super) async fn announced(
+    kind: UploadKind,
+    caller: &Caller,
+    messages: &mut Streaming<UploadRequest>,
+) -> Result<Announced, Status> {
+    let Some(Part::Header(mut header)) = in_time(next(messages)).await? else {
         return Err(Status::invalid_argument("the first message of an upload must be its header"));
     };
+    if let Some(tenant) = caller.tenant() {
+        header.scope(tenant)?;
+    }
     let Header { tenant, digest, size_bytes } = header;
     let tenant = TenantName::new(tenant).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
     let digest = digest.parse().map_err(|bad: crate::model::BadDigest| Status::invalid_argument(bad.to_string()))?;

@@ -74,7 +74,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
     (
         "control/src",
         &[
-            "socket", "client", "api", "manifest", "control", "store", "wire", "node", "metrics", "journal", "proto",
+            "socket", "client", "api", "access", "manifest", "control", "store", "wire", "node", "metrics", "journal", "proto",
             "model", "document", "disk", "causes",
         ],
     ),
