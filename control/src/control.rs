@@ -390,6 +390,7 @@ impl Control {
         status.warnings.extend(not_built.values().map(sentence));
         drop(not_built);
         status.warnings.extend(self.first_tenants.warnings(&self.desired()));
+        status.warnings.extend(shadowed_warnings(&self.desired()));
         // Other users of the state directory may have met the same error, and report the same warning.
         status.warnings.extend(self.store.warning().filter(|warning| !status.warnings.contains(warning)));
         status
@@ -414,6 +415,25 @@ impl Control {
     pub fn chain_instances(&self, of: Option<&TenantName>) -> Pages<ChainInstanceStatus> {
         self.node.chain_instances(of)
     }
+}
+
+/// Returns warnings about rules that never apply, as another tenant has a rule that is alike.
+fn shadowed_warnings(state: &DesiredState) -> Vec<String> {
+    const NAMED_MAX: usize = 8;
+    let shadowed = state.shadowed_rules();
+    let sentence = |(first, second): &(&Rule, &Rule)| {
+        let (matcher, priority) = (&first.matcher, first.priority);
+        let [first, second] = [*first, *second].map(ObjectRef::from);
+        format!(
+            "{first} and {second} are alike: both match {matcher} at priority {priority}, and only the former applies; have one of them \
+             changed"
+        )
+    };
+    let mut warnings: Vec<String> = shadowed.iter().take(NAMED_MAX).map(sentence).collect();
+    if let Some(more) = shadowed.len().checked_sub(NAMED_MAX + 1) {
+        warnings.push(format!("{} more rules never apply, as those of other tenants are alike", more + 1));
+    }
+    warnings
 }
 
 /// Locks the mutex. No lock here guards data that a panic could leave half changed, so a poisoned lock is still usable.

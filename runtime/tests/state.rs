@@ -400,7 +400,7 @@ fn tenants_with_much_state_leave_some_to_those_with_little() {
     store.check(&none, &state(&of("greedy", 20))).unwrap();
     let refused = store.check(&none, &state(&of("greedy", 21))).unwrap_err();
     assert!(refused.starts_with("tenant greedy: its state would take "), "{refused}");
-    assert!(refused.contains("the last quarter is for tenants with at most 1024 KiB"), "{refused}");
+    assert!(refused.contains("each tenant is sure of 1024 KiB"), "{refused}");
     let full = of("greedy", 20);
     let with = |more: Vec<Chain>| state(&[full.clone(), more].concat());
     store.check(&state(&full), &with(of("small", 1))).unwrap();

@@ -105,7 +105,7 @@ pub enum Invalid {
         /// The chain that does not exist.
         chain: ObjectRef,
     },
-    /// Two rules with the same match and priority.
+    /// Two rules of a tenant with the same match and priority.
     #[error("{first} and {second} are alike: both match {what} at priority {priority}; change one's match or priority")]
     Alike {
         /// One of them.
@@ -145,19 +145,21 @@ pub enum Invalid {
     #[error("the change names {0} twice")]
     Twice(ObjectRef),
     /// The change would exceed the maximum number of objects of a kind.
-    #[error("the node takes at most {max} {kind}, this change would make it {count}")]
+    #[error(
+        "the node takes at most {max} {kind} of all tenants together, and with this change it would have more: {REMEDY}"
+    )]
     TooMany {
         /// Which kind.
         kind: &'static str,
-        /// How many there would be.
+        /// How many there would be. Not in the sentence, as it tells of other tenants.
         count: usize,
         /// How many there may be.
         max: usize,
     },
     /// The change would give a tenant that has much more than is left for it.
     #[error(
-        "{what}: tenant {tenant} would have {count}. More than three quarters of the {max} that the node has room for would be \
-         used, and what is left is for tenants with at most {little}: {remedy}"
+        "{what}: tenant {tenant} would have {count}. Of the {max} that the node has room for, each tenant is sure of {little}, and gets \
+         more only while there is enough to spare, which there is not: {remedy}"
     )]
     TooMuchOfOne {
         /// The tenant.
@@ -174,27 +176,33 @@ pub enum Invalid {
         remedy: &'static str,
     },
     /// An upload for which the node has no room.
-    #[error("the node takes at most {max} {what}, and with this one it would have {count}: {REMEDY_FOR_UPLOADS}")]
+    #[error(
+        "the node takes at most {max} {what} of all tenants together, and with this one it would have more: {REMEDY_FOR_UPLOADS}"
+    )]
     TooManyUploads {
         /// Of what.
         what: &'static str,
-        /// How much there would be.
+        /// How much there would be. Not in the sentence, as it tells of other tenants.
         count: u64,
         /// How much there may be.
         max: u64,
     },
     /// The change would exceed the maximum of stage configuration.
-    #[error("the node takes at most {max_kib} KiB of stage configuration in all, this change would make it {kib} KiB")]
+    #[error(
+        "the node takes at most {max_kib} KiB of stage configuration of all tenants together, and with this change it would have more: {REMEDY}"
+    )]
     TooMuchConfig {
-        /// How much there would be.
+        /// How much there would be. Not in the sentence, as it tells of other tenants.
         kib: usize,
         /// How much there may be.
         max_kib: usize,
     },
     /// The change would exceed the maximum of stages' files.
-    #[error("the node takes at most {max_kib} KiB of stages' files in all, this change would make it {kib} KiB")]
+    #[error(
+        "the node takes at most {max_kib} KiB of stages' files of all tenants together, and with this change it would have more: {REMEDY}"
+    )]
     TooManyFiles {
-        /// How much there would be.
+        /// How much there would be. Not in the sentence, as it tells of other tenants.
         kib: u64,
         /// How much there may be.
         max_kib: u64,

@@ -363,8 +363,8 @@ mod tests {
         let (most, little) = (MODULES_MAX / 4 * 3, MODULES_MAX / 16);
         let full = with_modules(&DesiredState::default(), "greedy", most).unwrap();
         let refused = with_modules(&full, "greedy", 1).unwrap_err().to_string();
-        let expected = "modules: tenant greedy would have 6145. More than three quarters of the 8192 that the node has room for would be \
-                        used, and what is left is for tenants with at most 512: delete some first";
+        let expected = "modules: tenant greedy would have 6145. Of the 8192 that the node has room for, each tenant is sure of 512, and \
+                        gets more only while there is enough to spare, which there is not: delete some first";
         assert_eq!(refused, expected);
         let others = with_modules(&full, "small", little).unwrap();
         assert!(with_modules(&others, "small", 1).unwrap_err().to_string().contains("tenant small would have 513"));

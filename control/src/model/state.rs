@@ -444,10 +444,12 @@ impl DesiredState {
         Ok(())
     }
 
+    /// Checks that no two rules of a tenant are alike. Those of different tenants may be: to refuse one would tell its tenant
+    /// what the other has.
     fn check_alike(&self) -> Result<(), Invalid> {
-        let mut seen: HashMap<(u32, &Match), &Rule> = HashMap::with_capacity(self.rules.len());
+        let mut seen: HashMap<(&TenantName, u32, &Match), &Rule> = HashMap::with_capacity(self.rules.len());
         for rule in self.rules.values() {
-            if let Some(first) = seen.insert((rule.priority, &rule.matcher), rule) {
+            if let Some(first) = seen.insert((&rule.tenant, rule.priority, &rule.matcher), rule) {
                 return Err(Invalid::Alike {
                     first: first.into(),
                     second: (&**rule).into(),
@@ -457,6 +459,20 @@ impl DesiredState {
             }
         }
         Ok(())
+    }
+
+    /// Returns the rules that never apply, as another tenant has one of the same match and priority: each with the one that
+    /// applies, which is that of the tenant whose name sorts first.
+    pub fn shadowed_rules(&self) -> Vec<(&Rule, &Rule)> {
+        let mut first: HashMap<(u32, &Match), &Rule> = HashMap::with_capacity(self.rules.len());
+        let mut shadowed = Vec::new();
+        for rule in self.rules.values() {
+            let applies = *first.entry((rule.priority, &rule.matcher)).or_insert(rule);
+            if applies.tenant != rule.tenant {
+                shadowed.push((applies, &**rule));
+            }
+        }
+        shadowed
     }
 }
 

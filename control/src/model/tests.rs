@@ -93,15 +93,27 @@ fn a_rule_that_names_an_unknown_chain_is_refused() {
 }
 
 #[test]
-fn two_identical_rules_are_refused_by_both_names_even_across_tenants() {
+fn two_identical_rules_of_a_tenant_are_refused_by_both_names() {
     let mut change = small();
-    change.modules.push(module_of("u", "m"));
-    change.chains.push(chain_of("u", "c", &["m"]));
-    change.rules.push(rule_of("u", "s", "c", "10.0.0.1/32"));
+    change.rules.push(rule_of("t", "s", "c", "10.0.0.1/32"));
     let message = refusal(&DesiredState::default(), &change);
-    assert!(message.starts_with("rule t/r and rule u/s are alike: both match destination 10.0.0.1/32"), "{message}");
+    assert!(message.starts_with("rule t/r and rule t/s are alike: both match destination 10.0.0.1/32"), "{message}");
     change.rules[1].priority = 1;
     assert!(DesiredState::default().apply(&change).is_ok());
+}
+
+#[test]
+fn of_identical_rules_of_two_tenants_that_of_the_first_name_shadows_the_other() {
+    let mut change = small();
+    change.modules.push(module_of("a", "m"));
+    change.chains.push(chain_of("a", "c", &["m"]));
+    change.rules.push(rule_of("a", "s", "c", "10.0.0.1/32"));
+    let state = DesiredState::default().apply(&change).unwrap().state;
+    let shadowed: Vec<_> =
+        state.shadowed_rules().into_iter().map(|(first, rule)| (first.tenant.as_str(), rule.tenant.as_str())).collect();
+    assert_eq!(shadowed, [("a", "t")]);
+    change.rules[1].priority = 1;
+    assert_eq!(DesiredState::default().apply(&change).unwrap().state.shadowed_rules(), []);
 }
 
 #[test]
@@ -382,7 +394,10 @@ fn more_configuration_than_the_node_takes_is_refused() {
         change.chains.push(chain);
     }
     let message = refusal(&DesiredState::default(), &change);
-    assert!(message.starts_with("the node takes at most 65536 KiB of stage configuration in all"), "{message}");
+    assert!(
+        message.starts_with("the node takes at most 65536 KiB of stage configuration of all tenants together"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -528,6 +543,7 @@ fn identical_files_count_once_and_their_total_size_is_bounded() {
     let sentence = apply(chains(most + 1, true)).unwrap_err().to_string();
     assert_eq!(
         sentence,
-        "the node takes at most 262144 KiB of stages' files in all, this change would make it 278528 KiB"
+        "the node takes at most 262144 KiB of stages' files of all tenants together, and with this change it would have more: \
+         delete some first"
     );
 }

@@ -142,11 +142,10 @@ impl StateLimits {
             return Ok(());
         }
         Err(format!(
-            "its state would take {} KiB, and that of all tenants {} KiB, while the node has room for {} KiB, of which the last quarter \
-             is for tenants with at most {} KiB: declare fewer entries or smaller values, or ask the operator to raise \
+            "its state would take {} KiB. Of the {} KiB that the node has room for, each tenant is sure of {} KiB, and gets more only \
+             while there is enough to spare, which there is not: declare fewer entries or smaller values, or ask the operator to raise \
              limits.state_mib",
             bytes.div_ceil(1024),
-            total.div_ceil(1024),
             self.total_bytes / 1024,
             little_of(self.total_bytes) / 1024,
         ))
