@@ -35,7 +35,7 @@ pub struct Row {
     /// The most bytes of one request message.
     pub request_bytes_max: u64,
     /// How long one call may take, in seconds; 0 for streams that may last.
-    deadline_s: u64,
+    pub deadline_s: u64,
 }
 
 impl Row {

@@ -1,14 +1,31 @@
-//! The Unix socket on which the API is served: ownership of the socket, the services on it, and shutdown.
+//! The sockets on which the API is served: ownership of the Unix socket, TCP beside it, the services, and shutdown.
 //!
-//! Called by the daemon. One process owns the socket at a time. Only its user can connect (mode 0600), from the moment
-//! the socket can be connected to.
+//! Called by the daemon. One process owns the Unix socket at a time. Only root and the node's own user can connect to it
+//! (mode 0600, and the peer's user is looked at): the operator. On TCP, clients present a certificate that names them.
+//!
+//! ```text
+//!   Unix socket: connections, authority --.
+//!                                          >-- admission: caller, role, room; bodies with bounds --> services
+//!   TCP: tcp, trust, identity ------------'
+//! ```
 
+mod accounts;
+mod admission;
 mod authority;
 mod connections;
+mod identity;
+mod limits;
+mod peer;
+mod request_body;
+mod response_body;
+mod tcp;
+mod trust;
 
+use std::fmt;
 use std::fs;
 use std::future::Future;
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -16,10 +33,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
 
-use self::authority::AnyAuthority;
+use self::admission::AdmissionLayer;
+use self::connections::Connection;
+pub use self::limits::Limits;
+use self::trust::TrustStore;
+pub use self::trust::{TlsError, TlsFiles};
+use crate::access::Guarded;
 use crate::api;
 use crate::control::{BuildTime, Control};
 use crate::proto::{self, control_server::ControlServer};
@@ -30,6 +52,13 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 const REBUILD_INTERVAL: Duration = Duration::from_secs(5);
 /// Concurrent requests of one connection; further ones wait.
 const STREAMS_PER_CONNECTION_MAX: u32 = 64;
+/// How often a client on TCP is asked whether it is still there, and how long it may take to answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIME_MAX: Duration = Duration::from_secs(10);
+/// The longest header list of a request. Requests of gRPC have some hundred bytes.
+const HEADER_LIST_BYTES_MAX: u32 = 16 << 10;
+/// Requests that a client has reset and that the server has not handled yet; a client that has more loses its connection.
+const RESETS_MAX: usize = 32;
 
 /// Why the API can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +84,17 @@ pub enum ServeError {
         /// Why.
         source: io::Error,
     },
+    /// The address on TCP can't be listened on.
+    #[error("api.listen = {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The files of certificates can't be served with.
+    #[error("the certificates of the API: {0}")]
+    Tls(#[from] TlsError),
     /// Serving ended unexpectedly.
     #[error("serving on {} failed: {source}", socket.display())]
     Serve {
@@ -65,12 +105,26 @@ pub enum ServeError {
     },
 }
 
-/// A bound socket. Clients that connect wait until [`Server::serve`] runs. Dropping it removes the socket.
-#[derive(Debug)]
+/// A bound socket, and TCP beside it. Clients that connect wait until [`Server::serve`] runs. Dropping it removes the
+/// socket.
 pub struct Server {
     listener: UnixListener,
     place: SocketFile,
-    connections_max: usize,
+    tcp: Option<Tcp>,
+    limits: Limits,
+}
+
+/// A bound address on TCP, and what TLS is served with there.
+struct Tcp {
+    listener: TcpListener,
+    address: SocketAddr,
+    trust: Arc<TrustStore>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("place", &self.place).field("address", &self.address()).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -96,13 +150,35 @@ impl Server {
         listener.set_nonblocking(true).map_err(bind_error)?;
         let inode = fs::symlink_metadata(socket).map_err(bind_error)?.ino();
         let place = SocketFile { socket: socket.to_owned(), inode, made_folder };
-        Ok(Self { listener, place, connections_max: connections::connections_max() })
+        Ok(Self { listener, place, tcp: None, limits: Limits::default() })
     }
 
-    /// Changes how many connections there may be at a time; further ones are closed at once.
+    /// Changes how many connections there may be on the Unix socket at a time; further ones are closed at once.
     #[must_use]
     pub fn with_connections_max(self, connections_max: usize) -> Self {
-        Self { connections_max, ..self }
+        Self { limits: Limits { unix_connections_max: connections_max, ..self.limits }, ..self }
+    }
+
+    /// Changes what callers may take. To be called before [`Server::with_tls`].
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Binds an address on TCP, on which clients with certificates are served as well. Reads the files, so that an error in
+    /// them is found before the node starts. May block.
+    pub fn with_tls(self, address: SocketAddr, files: TlsFiles) -> Result<Self, ServeError> {
+        let trust = Arc::new(TrustStore::open(files, self.limits.look_interval)?);
+        let listen_error = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(listen_error)?;
+        listener.set_nonblocking(true).map_err(listen_error)?;
+        let address = listener.local_addr().map_err(listen_error)?;
+        Ok(Self { tcp: Some(Tcp { listener, address, trust }), ..self })
+    }
+
+    /// Returns the address on TCP, if there is one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().map(|tcp| tcp.address)
     }
 
     /// Returns the path of the socket.
@@ -119,45 +195,48 @@ impl Server {
         control: Arc<Control>,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let Self { listener, place, connections_max } = self;
+        let Self { listener, place, tcp, limits } = self;
         let socket = place.socket.clone();
         let listener = tokio::net::UnixListener::from_std(listener)
             .map_err(|source| ServeError::Bind { socket: socket.clone(), source })?;
         let (health, health_service) = tonic_health::server::health_reporter();
-        health.set_serving::<ControlServer<api::ControlService>>().await;
+        health.set_serving::<ApiServer>().await;
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .build_v1()
             .map_err(|source| ServeError::Serve { socket: socket.clone(), source: Box::new(source) })?;
 
-        let (accepted, connections) = mpsc::channel(1);
-        let accepting = AbortOnDrop(tokio::spawn(connections::accept(listener, connections_max, accepted)));
-        let connections = ReceiverStream::new(connections).map(|connection| connection.map(AnyAuthority::new));
         let journal = Arc::clone(control.journal());
         let building = AbortOnDrop(tokio::spawn(build_missing(Arc::clone(&control))));
         let stopped = Arc::clone(&control);
-        let (ending, mut ended) = watch::channel(());
-        let serving = tonic::transport::Server::builder()
-            .max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
-            .add_service(health_service)
-            .add_service(reflection)
-            .add_service(api::service(control))
-            .serve_with_incoming_shutdown(connections, async move {
-                // Fails when the sender was dropped, which means the end as well.
-                let _ = ended.changed().await;
-            });
+        let (ending, ended) = watch::channel(());
+        let routes = Routes::new(health_service).add_service(reflection).add_service(api::service(control));
+        let (remote, accepting_remote) = match tcp {
+            Some(tcp) => accept_remote(tcp, &limits).map(|(connections, task)| (Some(connections), Some(task)))?,
+            None => (None, None),
+        };
+        let (accepted, connections) = mpsc::channel(1);
+        let accepting = AbortOnDrop(tokio::spawn(connections::accept(listener, limits.unix_connections_max, accepted)));
+        let of_unix = serve_connections(unix_transport(), routes.clone(), &limits, connections, ended.clone());
+        let serving = async {
+            let of_tcp = async {
+                match remote {
+                    Some(remote) => serve_connections(tcp_transport(), routes, &limits, remote, ended).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(of_unix, of_tcp).map(|_| ())
+        };
         tokio::pin!(serving);
         let failed = |source| ServeError::Serve { socket: socket.clone(), source: Box::new(source) };
         tokio::select! {
             done = &mut serving => return done.map_err(failed),
             () = shutdown => {}
         }
-        drop(place);
-        drop(accepting);
-        drop(building);
+        drop((place, accepting, accepting_remote, building));
         stopped.stop_builds();
-        health.set_not_serving::<ControlServer<api::ControlService>>().await;
+        health.set_not_serving::<ApiServer>().await;
         drop(ending);
         // A caller that follows the log would otherwise wait forever.
         journal.close();
@@ -167,6 +246,50 @@ impl Server {
             Err(_) => Ok(()),
         }
     }
+}
+
+type ApiServer = ControlServer<Guarded<api::ControlService>>;
+type Accepted = mpsc::Receiver<io::Result<Connection>>;
+
+/// Starts to accept connections on TCP, as long as the task lives.
+fn accept_remote(tcp: Tcp, limits: &Limits) -> Result<(Accepted, AbortOnDrop), ServeError> {
+    let Tcp { listener, address, trust } = tcp;
+    let listen_error = |source| ServeError::Listen { address, source };
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(listen_error)?;
+    let (accepted, connections) = mpsc::channel(1);
+    tracing::info!(%address, "the API is served on TCP");
+    Ok((connections, AbortOnDrop(tokio::spawn(tcp::accept(listener, trust, limits.clone(), accepted)))))
+}
+
+/// Returns the settings of HTTP/2 on the Unix socket. The operator's clients may pause as long as they like.
+fn unix_transport() -> tonic::transport::Server {
+    tonic::transport::Server::builder().max_concurrent_streams(STREAMS_PER_CONNECTION_MAX)
+}
+
+/// Returns the settings of HTTP/2 on TCP.
+fn tcp_transport() -> tonic::transport::Server {
+    unix_transport()
+        .http2_keepalive_interval(Some(PING_INTERVAL))
+        .http2_keepalive_timeout(Some(PING_TIME_MAX))
+        .http2_max_header_list_size(HEADER_LIST_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(RESETS_MAX))
+}
+
+/// Serves connections until `ended` tells that the server ends, and then until they are closed.
+async fn serve_connections(
+    transport: tonic::transport::Server,
+    routes: Routes,
+    limits: &Limits,
+    connections: Accepted,
+    mut ended: watch::Receiver<()>,
+) -> Result<(), tonic::transport::Error> {
+    let ended = async move {
+        // Fails when the sender was dropped, which means the end as well.
+        let _ = ended.changed().await;
+    };
+    let router = transport.layer(AdmissionLayer::new(limits)).add_routes(routes);
+    router.serve_with_incoming_shutdown(ReceiverStream::new(connections), ended).await
 }
 
 /// Builds the templates that are missing when the node starts, and those that it finds damaged, while the future is

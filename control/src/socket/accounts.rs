@@ -1,0 +1,194 @@
+//! Accounts of identities: what each has under way of connections, requests and bytes, and how fast it asks.
+//!
+//! All certificates of a tenant share one account, as they could be made at will; so do all of operators.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use super::limits::Limits;
+use crate::access::Caller;
+use crate::model::TenantName;
+
+/// Accounts that are kept without a connection, so that a tenant's rate outlives its connections.
+const ACCOUNTS_KEPT_MAX: usize = 4096;
+
+/// All accounts, by tenant; that of operators has none.
+pub(super) struct Accounts {
+    limits: Limits,
+    by_tenant: Mutex<BTreeMap<Option<TenantName>, Arc<Account>>>,
+}
+
+impl Accounts {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, by_tenant: Mutex::default() }
+    }
+
+    pub(super) fn of(&self, caller: &Caller) -> Arc<Account> {
+        let mut by_tenant = lock(&self.by_tenant);
+        if by_tenant.len() >= ACCOUNTS_KEPT_MAX {
+            by_tenant.retain(|_, account| Arc::strong_count(account) > 1);
+        }
+        let tenant = caller.tenant().cloned();
+        let account = || Arc::new(Account::new(&self.limits, tenant.is_some()));
+        Arc::clone(by_tenant.entry(tenant.clone()).or_insert_with(account))
+    }
+}
+
+/// What one identity has under way.
+pub(super) struct Account {
+    connections: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    requests_max: usize,
+    /// Of tenants only.
+    rate: Option<(DefaultDirectRateLimiter, NonZeroU32)>,
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl Account {
+    fn new(limits: &Limits, is_of_tenant: bool) -> Self {
+        let per_second = limits.requests_per_second;
+        let quota =
+            Quota::per_second(per_second).allow_burst(per_second.saturating_mul(const { NonZeroU32::new(2).unwrap() }));
+        Self {
+            connections: Arc::new(Semaphore::new(limits.connections_per_identity_max)),
+            requests: Arc::new(Semaphore::new(limits.requests_at_once)),
+            requests_max: limits.requests_at_once,
+            rate: is_of_tenant.then(|| (RateLimiter::direct(quota), per_second)),
+            bytes: AtomicU64::new(0),
+            bytes_max: limits.request_bytes_at_once,
+        }
+    }
+
+    /// Takes a place for a connection; none if there is none.
+    pub(super) fn connection(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.connections).try_acquire_owned().ok()
+    }
+
+    /// Takes a place for a request, unless the identity has too many under way or asks too fast.
+    pub(super) fn request(&self) -> Result<OwnedSemaphorePermit, Status> {
+        if let Some((rate, per_second)) = &self.rate
+            && let Err(not_until) = rate.check()
+        {
+            let wait_ms = not_until.wait_time_from(DefaultClock::default().now()).as_millis() + 1;
+            return Err(Status::resource_exhausted(format!(
+                "a tenant may make {per_second} requests in a second, and this is one too many: try again in {wait_ms} ms"
+            )));
+        }
+        let max = self.requests_max;
+        let full = |_| {
+            Status::resource_exhausted(format!(
+                "{max} requests of this identity are in progress, and no more may be at once: wait until one has ended"
+            ))
+        };
+        Arc::clone(&self.requests).try_acquire_owned().map_err(full)
+    }
+
+    /// Takes room for a message that arrives.
+    pub(super) fn message(self: &Arc<Self>, bytes: u64) -> Result<MessageBytes, Status> {
+        let max = self.bytes_max;
+        let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= max);
+        match self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(MessageBytes { account: Arc::clone(self), bytes }),
+            Err(taken) => Err(Status::resource_exhausted(format!(
+                "requests of this identity with {taken} bytes are arriving, and with this one of {bytes} it would be more than {max} at \
+                 once: send it when they have arrived"
+            ))),
+        }
+    }
+}
+
+/// The room that a message takes, until this is dropped.
+pub(super) struct MessageBytes {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Drop for MessageBytes {
+    fn drop(&mut self) {
+        self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Connections by the address that they come from.
+#[derive(Default)]
+pub(super) struct Addresses(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+impl Addresses {
+    /// Takes a place of an address; none if it has `max` already.
+    pub(super) fn take(&self, address: IpAddr, max: usize) -> Option<AddressPlace> {
+        let network = network(address);
+        let mut counts = lock(&self.0);
+        let count = counts.entry(network).or_default();
+        if *count >= max {
+            return None;
+        }
+        *count += 1;
+        Some(AddressPlace { counts: Arc::clone(&self.0), network })
+    }
+}
+
+/// A place of an address, until this is dropped.
+pub(super) struct AddressPlace {
+    counts: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    network: IpAddr,
+}
+
+impl Drop for AddressPlace {
+    fn drop(&mut self) {
+        let mut counts = lock(&self.counts);
+        let Some(count) = counts.get_mut(&self.network) else { return };
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&self.network);
+        }
+    }
+}
+
+/// Returns what one station can choose addresses from: all 32 bits of IPv4, and the first 64 of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        address => address,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_network_share_places_and_nothing_is_kept_of_those_that_left() {
+        let addresses = Addresses::default();
+        let places: Vec<_> = ["2001:db8::1", "2001:db8::2:3", "10.0.0.1", "::ffff:10.0.0.1"]
+            .map(|address| addresses.take(address.parse().unwrap(), 2).unwrap())
+            .into();
+        assert!(addresses.take("2001:db8::9".parse().unwrap(), 2).is_none());
+        assert!(addresses.take("10.0.0.1".parse().unwrap(), 2).is_none());
+        assert!(addresses.take("10.0.0.2".parse().unwrap(), 2).is_some());
+        drop(places);
+        assert!(lock(&addresses.0).is_empty());
+    }
+
+    #[test]
+    fn messages_that_arrive_together_have_a_bound_that_each_gives_back() {
+        let account = Arc::new(Account::new(&Limits { request_bytes_at_once: 10, ..Limits::default() }, true));
+        let first = account.message(7).unwrap();
+        let said = account.message(4).err().unwrap().message().to_owned();
+        assert!(said.contains("7 bytes") && said.contains("of 4") && said.contains("10 at once"), "{said}");
+        drop(first);
+        assert!(account.message(10).is_ok());
+    }
+}

@@ -1,0 +1,110 @@
+//! Judges each request before anything of it is read: who makes it, whether that role may call the method, and whether
+//! the identity has room for it. What it admits gets bodies that keep to the method's bounds.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::limits::Limits;
+use super::peer::Peer;
+use super::request_body::RequestBody;
+use super::response_body::{Bounds, Held, ResponseBody, too_late};
+use crate::access::Row;
+
+/// Adds [`Admission`] to all services.
+#[derive(Clone)]
+pub(super) struct AdmissionLayer {
+    times: Times,
+}
+
+#[derive(Clone, Copy)]
+struct Times {
+    request_stall: Duration,
+    response_stall: Duration,
+}
+
+impl AdmissionLayer {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let Limits { request_stall, response_stall, .. } = *limits;
+        Self { times: Times { request_stall, response_stall } }
+    }
+}
+
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = Admission<S>;
+
+    fn layer(&self, inner: S) -> Admission<S> {
+        Admission { inner, times: self.times }
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Admission<S> {
+    inner: S,
+    times: Times,
+}
+
+/// A request that is admitted, and what it takes.
+struct Admitted {
+    row: &'static Row,
+    peer: Peer,
+    held: Held,
+}
+
+fn admit<B>(request: &Request<B>) -> Result<Admitted, Status> {
+    let none = || Status::unauthenticated("this connection has no identity");
+    let peer = request.extensions().get::<Peer>().ok_or_else(none)?.clone();
+    let in_progress = peer.activity.begin();
+    peer.check()?;
+    let path = request.uri().path();
+    let row = Row::of(path).ok_or_else(|| Status::unimplemented("this node has no such method"))?;
+    row.admit(&peer.caller)?;
+    let place = peer.remote.as_ref().map(|remote| remote.account.request()).transpose()?;
+    Ok(Admitted { row, held: (in_progress, place), peer })
+}
+
+impl<S> Service<Request<Body>> for Admission<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Admitted { row, peer, held } = match admit(&request) {
+            Ok(admitted) => admitted,
+            Err(refused) => return Box::pin(std::future::ready(Ok(refused.into_http()))),
+        };
+        let times = self.times;
+        let deadline = row.deadline().map(|deadline| Instant::now() + deadline);
+        request.extensions_mut().insert(peer.caller.clone());
+        let account = peer.remote.as_ref().map(|remote| Arc::clone(&remote.account));
+        let request = request.map(|body| Body::new(RequestBody::new(body, row, account, times.request_stall)));
+        let response = self.inner.call(request);
+        Box::pin(async move {
+            let response = match deadline {
+                Some(deadline) => timeout_at(deadline, response).await,
+                None => Ok(response.await),
+            };
+            let Ok(response) = response else { return Ok(too_late(row).into_http()) };
+            let stall = peer.remote.is_some().then_some(times.response_stall);
+            let bounds = Bounds { row, deadline, stall, peer };
+            Ok(response?.map(|body| Body::new(ResponseBody::new(body, held, bounds))))
+        })
+    }
+}
