@@ -85,7 +85,15 @@ fn node(arguments: &Arguments, supervised: Option<&Supervised>) -> u8 {
             log.line(&format!("error: {}", indented(with_causes(error.as_ref()), TEXT_BYTES_MAX)));
             let is_bad_input = error.is::<ConfigError>()
                 || matches!(error.downcast_ref(), Some(AssemblyError::Unfit(_)))
-                || matches!(error.downcast_ref(), Some(ServeError::InUse { .. } | ServeError::NotASocket { .. }));
+                || matches!(
+                    error.downcast_ref(),
+                    Some(
+                        ServeError::InUse { .. }
+                            | ServeError::NotASocket { .. }
+                            | ServeError::Listen { .. }
+                            | ServeError::Tls(_)
+                    )
+                );
             if is_bad_input { EXIT_BAD_INPUT } else { EXIT_FAILED }
         }
     };
@@ -113,7 +121,10 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
         end_with(parent)?;
     }
     // The socket comes before the devices, because it shows whether another piniond runs here.
-    let server = Server::bind(&config.socket)?;
+    let mut server = Server::bind(&config.socket)?.with_limits(config.api.limits());
+    if let Some((address, files)) = config.api.tcp() {
+        server = server.with_tls(address, files)?;
+    }
     let state_dir = &config.state_dir;
     fs::DirBuilder::new()
         .recursive(true)

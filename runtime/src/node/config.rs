@@ -22,6 +22,10 @@ use crate::tenants::accounts::TenantLimits;
 use crate::tenants::scheduling_params::{CLOCK_STEP_US, CpuGrant, CpuGrants};
 use crate::tuning::Tuning;
 
+mod api;
+
+pub use api::ApiConfig;
+
 /// The contents of the configuration file; `runtime/piniond.example.toml` has every key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +36,9 @@ pub struct NodeConfig {
     /// The Unix socket of the control API.
     #[serde(default = "default_socket")]
     pub socket: PathBuf,
+    /// The control API on TCP, and what its callers may take.
+    #[serde(default)]
+    pub api: ApiConfig,
     /// The builder; by default the `pinion-builder` beside `piniond`.
     pub builder: Option<PathBuf>,
     /// What data-plane threads do when they have no work.
@@ -136,6 +143,9 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
     Some(match key {
         "quantum_us" => 5..=100_000,
         "limits.fwps_max" => 1..=FWPS_MAX as u64,
+        "api.connections_max" => 1..=16_384,
+        "api.connections_per_address_max" | "api.connections_per_tenant_max" | "api.requests_at_once" => 1..=4096,
+        "api.requests_per_second" => 1..=1_000_000,
         "limits.flows_max" => 16..=16_777_216,
         "limits.buffers" => 1024..=1_048_576,
         // Up to 1 TiB.
@@ -159,7 +169,8 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
 fn allowed(key: &str) -> Option<String> {
     Some(match key {
         "port" | "tenant" => format!("tables, each with the header [[{key}]]"),
-        "cores" | "limits" | "confinement" => format!("a table with the header [{key}]"),
+        "api" | "cores" | "limits" | "confinement" => format!("a table with the header [{key}]"),
+        "api.listen" => "an address with a port, such as \"0.0.0.0:7443\"".to_owned(),
         "cores.gateway" => "the number of a core, such as 0".to_owned(),
         "cores.mmas" | "cores.workers" => "a list of numbers of cores, such as [0, 1]".to_owned(),
         "port.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
@@ -318,6 +329,7 @@ impl NodeConfig {
             clock_step_us,
         } = self.limits;
         within("", "quantum_us", Some(self.quantum_us))?;
+        self.api.check()?;
         within("", "limits.fwps_max", Some(fwps_max))?;
         within("", "limits.flows_max", Some(flows_max))?;
         within("", "limits.buffers", Some(buffers))?;

@@ -32,7 +32,15 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
     // The commented-out keys of a tenant show the defaults.
     let text = include_str!("../../../piniond.example.toml");
     let terms = Tenant::new("lab".parse().unwrap());
-    for shown in [format!("# weight = {}\n", terms.weight), format!("# class_max = \"{}\"\n", terms.class_max)] {
+    let limits = minimal.api.limits();
+    for shown in [
+        format!("# weight = {}\n", terms.weight),
+        format!("# class_max = \"{}\"\n", terms.class_max),
+        format!("# connections_per_address_max = {}\n", limits.connections_per_address_max),
+        format!("# connections_per_tenant_max = {}\n", limits.connections_per_identity_max),
+        format!("# requests_at_once = {}\n", limits.requests_at_once),
+        format!("# requests_per_second = {}\n", limits.requests_per_second),
+    ] {
         assert!(text.contains(&shown), "{shown}");
     }
     let minimal: NodeConfig = toml::from_str(&format!("{PORT}[[tenant]]\nname = \"lab\"\n")).unwrap();
@@ -71,6 +79,28 @@ fn all_granted() -> Tenant {
         upload_mib: some,
         ..Tenant::new("lab".parse().unwrap())
     }
+}
+
+#[test]
+fn the_api_is_served_on_tcp_only_with_all_that_tls_needs() {
+    let of_api = |lines: &str| format!("[api]\n{lines}{PORT}");
+    let all = "listen = \"[::1]:7443\"\ncertificate = \"c\"\nkey = \"k\"\nclient_ca = \"a\"\nrequests_at_once = 3\n";
+    let config: NodeConfig = toml::from_str(&of_api(all)).unwrap();
+    config.check().unwrap();
+    let (address, files) = config.api.tcp().unwrap();
+    assert_eq!((address.port(), files.key.as_path(), files.revoked), (7443, Path::new("k"), None));
+    assert_eq!(config.api.limits().requests_at_once, 3);
+    assert!(toml::from_str::<NodeConfig>(PORT).unwrap().api.tcp().is_none());
+    for (lines, expected) in [
+        ("listen = \"[::1]:7443\"\ncertificate = \"c\"\n", "api.listen = [::1]:7443: api.key is missing"),
+        ("revoked = \"r\"\n", "api.revoked is given and api.listen is not"),
+        ("requests_at_once = 0\n", "api.requests_at_once = 0: from 1 to 4096 is possible"),
+    ] {
+        let error = error_of(&of_api(lines));
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = error_of(&of_api("listen = 7443\n"));
+    assert!(error.contains("an address with a port, such as"), "{error}");
 }
 
 #[test]
