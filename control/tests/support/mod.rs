@@ -429,6 +429,11 @@ impl Served {
         Self::start_so(folder, |server| server).await
     }
 
+    /// Starts with a folder and a server that is changed before.
+    pub async fn start_in_with(folder: tempfile::TempDir, change: impl FnOnce(Server) -> Server) -> Self {
+        Self::start_so(folder, change).await
+    }
+
     async fn start_so(folder: tempfile::TempDir, change: impl FnOnce(Server) -> Server) -> Self {
         let node = Arc::new(TestNode::default());
         let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
