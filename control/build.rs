@@ -13,9 +13,8 @@ const PACKAGE: &str = "pinion.v1.";
 
 /// Methods of the services beside it, which state no access themselves: any identity may call them. The numbers are the
 /// most bytes of a request message, and the deadline in seconds.
-const OTHERS: [(&str, u64, u64); 4] = [
+const OTHERS: [(&str, u64, u64); 3] = [
     ("/grpc.health.v1.Health/Check", 4096, 10),
-    ("/grpc.health.v1.Health/List", 4096, 10),
     ("/grpc.health.v1.Health/Watch", 4096, 0),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 4096, 60),
 ];

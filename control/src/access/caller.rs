@@ -78,7 +78,7 @@ impl Caller {
             _ => return Err(unknown()),
         };
         let tenant = tenant.map(TenantName::new).transpose().map_err(|bad| format!("{}: {bad}", shown()))?;
-        let name = printable(name.unwrap_or(uri).to_owned(), NAME_BYTES_MAX);
+        let name = printable(name.unwrap_or(uri), NAME_BYTES_MAX);
         Ok(Self { role, tenant, name, certificate: Some(certificate) })
     }
 

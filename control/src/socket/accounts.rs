@@ -20,15 +20,20 @@ use crate::model::TenantName;
 /// Accounts that are kept without a connection, so that a tenant's rate outlives its connections.
 const ACCOUNTS_KEPT_MAX: usize = 4096;
 
+/// The largest message that always finds room among those of all identities: these are bounded by requests at once.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
 /// All accounts, by tenant; that of operators has none.
 pub(super) struct Accounts {
     limits: Limits,
+    bytes_of_all: Arc<Room>,
     by_tenant: Mutex<BTreeMap<Option<TenantName>, Arc<Account>>>,
 }
 
 impl Accounts {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, by_tenant: Mutex::default() }
+        let bytes_of_all = Arc::new(Room::new(limits.request_bytes_of_all));
+        Self { limits, bytes_of_all, by_tenant: Mutex::default() }
     }
 
     pub(super) fn of(&self, caller: &Caller) -> Arc<Account> {
@@ -37,7 +42,7 @@ impl Accounts {
             by_tenant.retain(|_, account| Arc::strong_count(account) > 1);
         }
         let tenant = caller.tenant().cloned();
-        let account = || Arc::new(Account::new(&self.limits, tenant.is_some()));
+        let account = || Arc::new(Account::new(&self.limits, tenant.as_ref(), &self.bytes_of_all));
         Arc::clone(by_tenant.entry(tenant.clone()).or_insert_with(account))
     }
 }
@@ -49,12 +54,34 @@ pub(super) struct Account {
     requests_max: usize,
     /// Of tenants only.
     rate: Option<(DefaultDirectRateLimiter, NonZeroU32)>,
-    bytes: AtomicU64,
-    bytes_max: u64,
+    bytes: Room,
+    bytes_of_all: Arc<Room>,
+}
+
+/// Room for bytes.
+struct Room {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl Room {
+    fn new(max: u64) -> Self {
+        Self { used: AtomicU64::new(0), max }
+    }
+
+    /// Takes room, if there is as much.
+    fn take(&self, bytes: u64) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Account {
-    fn new(limits: &Limits, is_of_tenant: bool) -> Self {
+    fn new(limits: &Limits, tenant: Option<&TenantName>, bytes_of_all: &Arc<Room>) -> Self {
         let per_second = limits.requests_per_second;
         let quota =
             Quota::per_second(per_second).allow_burst(per_second.saturating_mul(const { NonZeroU32::new(2).unwrap() }));
@@ -62,9 +89,9 @@ impl Account {
             connections: Arc::new(Semaphore::new(limits.connections_per_identity_max)),
             requests: Arc::new(Semaphore::new(limits.requests_at_once)),
             requests_max: limits.requests_at_once,
-            rate: is_of_tenant.then(|| (RateLimiter::direct(quota), per_second)),
-            bytes: AtomicU64::new(0),
-            bytes_max: limits.request_bytes_at_once,
+            rate: tenant.map(|_| (RateLimiter::direct(quota), per_second)),
+            bytes: Room::new(limits.request_bytes_at_once),
+            bytes_of_all: Arc::clone(bytes_of_all),
         }
     }
 
@@ -94,15 +121,20 @@ impl Account {
 
     /// Takes room for a message that arrives.
     pub(super) fn message(self: &Arc<Self>, bytes: u64) -> Result<MessageBytes, Status> {
-        let max = self.bytes_max;
-        let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= max);
-        match self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(MessageBytes { account: Arc::clone(self), bytes }),
-            Err(taken) => Err(Status::resource_exhausted(format!(
-                "requests of this identity with {taken} bytes are arriving, and with this one of {bytes} it would be more than {max} at \
-                 once: send it when they have arrived"
-            ))),
+        let max = self.bytes.max;
+        if !self.bytes.take(bytes) {
+            return Err(Status::resource_exhausted(format!(
+                "this message has {bytes} bytes, and with those of this identity that are arriving already there would be more than {max}: \
+                 send it when they have arrived"
+            )));
         }
+        if bytes > SMALL_BYTES_MAX && !self.bytes_of_all.take(bytes) {
+            self.bytes.give_back(bytes);
+            return Err(Status::resource_exhausted(format!(
+                "this message has {bytes} bytes, and the node has no room for it at the moment: send it again in some seconds"
+            )));
+        }
+        Ok(MessageBytes { account: Arc::clone(self), bytes })
     }
 }
 
@@ -114,7 +146,11 @@ pub(super) struct MessageBytes {
 
 impl Drop for MessageBytes {
     fn drop(&mut self) {
-        self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        let Self { account, bytes } = self;
+        account.bytes.give_back(*bytes);
+        if *bytes > SMALL_BYTES_MAX {
+            account.bytes_of_all.give_back(*bytes);
+        }
     }
 }
 
@@ -184,11 +220,21 @@ mod tests {
 
     #[test]
     fn messages_that_arrive_together_have_a_bound_that_each_gives_back() {
-        let account = Arc::new(Account::new(&Limits { request_bytes_at_once: 10, ..Limits::default() }, true));
-        let first = account.message(7).unwrap();
-        let said = account.message(4).err().unwrap().message().to_owned();
-        assert!(said.contains("7 bytes") && said.contains("of 4") && said.contains("10 at once"), "{said}");
-        drop(first);
-        assert!(account.message(10).is_ok());
+        let large = SMALL_BYTES_MAX + 1;
+        let limits = Limits { request_bytes_at_once: 2 * large, request_bytes_of_all: 3 * large, ..Limits::default() };
+        let of_all = Arc::new(Room::new(limits.request_bytes_of_all));
+        let [one, other] = [(); 2].map(|()| Arc::new(Account::new(&limits, None, &of_all)));
+        let refused =
+            |account: &Arc<Account>, bytes| account.message(bytes).err().map(|status| status.message().to_owned());
+        let taken = [one.message(large).unwrap(), one.message(large).unwrap()];
+        let of_identity = refused(&one, 1).unwrap();
+        assert!(of_identity.contains("has 1 bytes") && of_identity.contains(&format!("more than {}", 2 * large)));
+        let last = other.message(large).unwrap();
+        assert!(refused(&other, large).unwrap().contains("no room for it at the moment"));
+        assert_eq!(refused(&other, SMALL_BYTES_MAX), None, "small messages find room");
+        drop(taken);
+        assert_eq!(refused(&other, large), None);
+        drop(last);
+        assert_eq!([&one.bytes, &other.bytes, &of_all].map(|room| room.used.load(Ordering::Relaxed)), [0; 3]);
     }
 }

@@ -139,7 +139,7 @@ impl Connection {
         places: (OwnedSemaphorePermit, OwnedSemaphorePermit, AddressPlace),
     ) -> Self {
         let (first_request_time, idle_time) = (limits.first_request_time, limits.idle_time);
-        let timer = Box::pin(tokio::time::sleep(first_request_time));
+        let timer = Box::pin(tokio::time::sleep(first_request_time.min(idle_time)));
         Self {
             stream: Stream::Tls(Box::new(stream)),
             peer,

@@ -33,6 +33,8 @@ pub struct Limits {
     /// Bytes of requests that arrive at the same time, of one tenant, or of all operators' certificates together: one
     /// change of the largest size, and some small ones.
     pub request_bytes_at_once: u64,
+    /// The same, of all identities together. Messages of at most 64 KiB do not count.
+    pub request_bytes_of_all: u64,
     /// How long a handshake may take.
     pub handshake_time: Duration,
     /// How long a connection on TCP may take until its first request has begun.
@@ -61,6 +63,7 @@ impl Default for Limits {
             requests_at_once: 64,
             requests_per_second: const { NonZeroU32::new(200).unwrap() },
             request_bytes_at_once: 128 << 20,
+            request_bytes_of_all: 512 << 20,
             handshake_time: Duration::from_secs(10),
             first_request_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(300),
