@@ -5,7 +5,7 @@ use std::fs;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -160,7 +160,17 @@ fn give_up_rights(config: &NodeConfig, supervised: Option<&Supervised>) -> anyho
     lockdown::warn(weakness.map(|weakness| {
         format!("builders are isolated less than they could be: {weakness}: start piniond as root, or in a service that may do so")
     }));
-    let paths = OwnPaths { state_dir: config.state_dir.clone(), socket: config.socket.clone(), read: Vec::new() };
+    // Files are replaced by others of their names, so the folders are what has to stay readable.
+    let folder = |file: PathBuf| file.parent().map_or_else(PathBuf::new, Path::to_owned);
+    let files = config.api.tcp().map(|(_, files)| files);
+    let files = files
+        .into_iter()
+        .flat_map(|files| [files.certificate, files.key, files.client_ca].into_iter().chain(files.revoked));
+    let paths = OwnPaths {
+        state_dir: config.state_dir.clone(),
+        socket: config.socket.clone(),
+        read: files.map(folder).collect(),
+    };
     lockdown::give_up(&config.confinement, &paths).context("the node cannot give up its rights")
 }
 

@@ -27,6 +27,8 @@ pub(crate) fn own_part(status: NodeStatus, tenant: &TenantName) -> NodeStatus {
         preparation: _,
         run_queue_wait: _,
         preemption_lateness: _,
+        worker_panics: _,
+        calls_redelivered: _,
     } = status;
     let none = LatencyStatus::default();
     NodeStatus {
@@ -48,6 +50,8 @@ pub(crate) fn own_part(status: NodeStatus, tenant: &TenantName) -> NodeStatus {
         preparation: none,
         run_queue_wait: none,
         preemption_lateness: none,
+        worker_panics: 0,
+        calls_redelivered: 0,
     }
 }
 

@@ -114,6 +114,13 @@ macro_rules! filtered {
         }
     )+};
 }
+impl Scoped for proto::ListTenantsRequest {
+    fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
+        let Self { name: filter } = self;
+        own_filter(tenant, filter)
+    }
+}
+
 filtered! {
     ListModulesRequest { name }
     ListUploadsRequest {}

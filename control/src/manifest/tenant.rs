@@ -115,7 +115,12 @@ name = "shop"
 
     fn read(text: &str) -> Result<Bundle, ManifestError> {
         let mut bundle = Bundle::default();
-        crate::manifest::document::read(Path::new("tenants.toml"), text, &mut bundle)?;
+        crate::manifest::document::read(
+            Path::new("tenants.toml"),
+            text,
+            &crate::manifest::default_tenant(),
+            &mut bundle,
+        )?;
         Ok(bundle)
     }
 
@@ -208,7 +213,8 @@ name = "shop"
         // Several manifests may be one change.
         let mut bundle = read(GOOD).unwrap();
         let owned = format!("version = \"pinion.v1\"\ntenant = \"lab\"\n{module}");
-        crate::manifest::document::read(Path::new("lab.toml"), &owned, &mut bundle).unwrap();
+        crate::manifest::document::read(Path::new("lab.toml"), &owned, &crate::manifest::default_tenant(), &mut bundle)
+            .unwrap();
         assert_eq!(bundle.objects().len(), 3);
     }
 }

@@ -84,6 +84,11 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
             Least::Viewer,
             proto::GetMetricsRequest { tenant: filter, chain }.encode_to_vec(),
         ),
+        (
+            "/pinion.v1.Control/ListTenants",
+            Least::Viewer,
+            proto::ListTenantsRequest { name: Some(of.clone()) }.encode_to_vec(),
+        ),
         ("/pinion.v1.Control/GetTenant", Least::Viewer, proto::GetTenantRequest { tenant: of }.encode_to_vec()),
         (GET_STATUS, Least::Anyone, Vec::new()),
         ("/grpc.health.v1.Health/Check", Least::Anyone, Vec::new()),
@@ -148,6 +153,7 @@ async fn populate(remote: &Remote, operator: &mut Client, channel: &Channel, ten
     let stage = proto::Stage { module: format!("module-of-{tenant}"), ..Default::default() };
     let chain = format!("chain-of-{tenant}");
     let mut request = proto::ApplyRequest {
+        tenants: vec![proto::Tenant { name: of.clone(), ..Default::default() }],
         modules: vec![proto::Module { tenant: of.clone(), name: stage.module.clone(), digest, size_bytes: 0 }],
         chains: vec![proto::Chain {
             tenant: of.clone(),
@@ -209,7 +215,7 @@ async fn no_answer_to_a_tenant_tells_of_another_one() {
         assert!(has(&own, b"demo") && !has(&own, b"rival"), "{path}: {}", String::from_utf8_lossy(&own.concat()));
         told += 1;
     }
-    assert_eq!(told, 9);
+    assert_eq!(told, 10);
     let status = proto::Status::decode(&call(&admin, GET_STATUS, Vec::new()).await.unwrap()[0][..]).unwrap();
     assert_eq!((status.version.as_str(), status.ports[0].name.as_str()), ("0.0.0-test", "lan"));
     assert_eq!((status.copied_bytes, status.ports[0].received, status.cores.len()), (0, 0, 0));
@@ -235,6 +241,30 @@ async fn a_refusal_is_the_same_whether_the_other_tenant_exists_or_not() {
         assert!(known.0 == Code::PermissionDenied && !known.1.contains("rival"), "{path}: {known:?}");
     }
     drop(operator);
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn tenants_are_made_changed_and_deleted_by_the_operator_only() {
+    let remote = Remote::start(limits()).await;
+    let own = proto::Tenant { name: "demo".into(), weight: Some(1000), ..Default::default() };
+    let apply = proto::ApplyRequest { tenants: vec![own], ..Default::default() }.encode_to_vec();
+    let named = |tenant: &str| proto::ObjectRef {
+        kind: proto::Kind::Tenant.into(),
+        tenant: tenant.to_owned(),
+        name: "demo".into(),
+    };
+    let delete = |tenant| proto::DeleteRequest { objects: vec![named(tenant)] }.encode_to_vec();
+    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
+    let (applies, deletes) = ("/pinion.v1.Control/Apply", "/pinion.v1.Control/Delete");
+    for (method, request) in [(applies, apply.clone()), (deletes, delete("demo")), (deletes, delete(""))] {
+        let refused = call(&admin, method, request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(refused.message().contains("by the operator only"), "{refused:?}");
+    }
+    let operator = remote.channel(&remote.authority.client(&[OPERATOR])).await;
+    call(&operator, applies, apply).await.unwrap();
+    call(&operator, deletes, delete("demo")).await.unwrap();
     remote.stop_after_answer().await;
 }
 

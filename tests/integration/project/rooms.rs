@@ -74,8 +74,8 @@ const HOUSES: [(&str, &[&str]); 4] = [
     (
         "control/src",
         &[
-            "socket", "client", "api", "access", "manifest", "control", "store", "wire", "node", "metrics", "journal", "proto",
-            "model", "document", "disk", "causes",
+            "socket", "client", "api", "access", "manifest", "control", "store", "wire", "node", "metrics", "journal",
+            "proto", "model", "document", "disk", "causes",
         ],
     ),
 ];

@@ -9,8 +9,8 @@ use pinion_gateway::gateway::PortObserver;
 use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
-use crate::lockdown;
 use crate::cores::plan::CoreId;
+use crate::lockdown;
 use crate::memory::pressure::Level;
 use crate::node::machine::MachineFacts;
 use crate::node::node_log::{self, LogStatus};
