@@ -21,9 +21,9 @@ use pinion_runtime::lockdown::thread_role::ThreadRole;
 use pinion_runtime::lockdown::{self, OwnPaths, refusals};
 use pinion_runtime::memory::allocator::Allocator;
 use pinion_runtime::node::assembly::{self, AssemblyError};
-use pinion_runtime::node::config::{ConfigError, NodeConfig};
+use pinion_runtime::node::config::{ConfigError, NodeConfig, PortConfig};
 use pinion_runtime::node::node_log::NodeLog;
-use pinion_runtime::supervisor::{Supervised, SupervisorConfig, supervise};
+use pinion_runtime::supervisor::{Supervised, SupervisorConfig, XdpInterface, supervise};
 use pinion_text::{TEXT_BYTES_MAX, indented};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -61,7 +61,9 @@ fn main() -> ExitCode {
     };
     let status = arguments.parent.map_or(Ok(()), end_with).and_then(|()| {
         let (builder, builder_user) = (process::place(config.builder.clone()), config.confinement.builder_user);
-        let config = SupervisorConfig { builder, builder_user };
+        let interface = |port: &PortConfig| XdpInterface::of(&port.device, port.namespace.as_deref());
+        let interfaces = config.ports.iter().filter_map(interface).collect();
+        let config = SupervisorConfig { builder, builder_user, interfaces };
         Ok(supervise(&config, |supervised| node(&arguments, Some(&supervised)))?)
     });
     match status {

@@ -52,7 +52,7 @@ impl Argument {
 pub struct Allowed {
     calls: BTreeMap<Sysno, Vec<Vec<Argument>>>,
     /// Calls that fail with EACCES, and are no reason for more.
-    denied: Vec<Sysno>,
+    denied: BTreeMap<Sysno, Vec<Vec<Argument>>>,
 }
 
 impl Allowed {
@@ -79,7 +79,21 @@ impl Allowed {
     /// Adds calls that libraries try and can do without: they fail with EACCES, and nothing more comes of it.
     #[must_use]
     pub fn and_deny(mut self, calls: &[Sysno]) -> Self {
-        self.denied.extend(calls);
+        self.denied.extend(calls.iter().map(|call| (*call, Vec::new())));
+        self
+    }
+
+    /// As [`Self::and_deny`], for a call of which all of these conditions hold.
+    #[must_use]
+    pub fn and_deny_if(mut self, call: Sysno, arguments: &[Argument]) -> Self {
+        self.denied.entry(call).or_default().push(arguments.to_vec());
+        self
+    }
+
+    /// Takes back what [`Self::and_deny`] or [`Self::and_deny_if`] says of a call.
+    #[must_use]
+    pub fn without_denial(mut self, call: Sysno) -> Self {
+        self.denied.remove(&call);
         self
     }
 
@@ -93,26 +107,20 @@ impl Allowed {
             let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| error.to_string())?;
             filter.try_into().map_err(|error: seccompiler::BackendError| error.to_string())
         };
-        let mut rules = BTreeMap::new();
-        for (call, lists) in &self.calls {
-            let rule = |arguments: &Vec<Argument>| SeccompRule::new(arguments.iter().map(condition).collect());
-            let list: Result<Vec<_>, _> = lists.iter().map(rule).collect();
-            rules.insert(i64::from(call.id()), list.map_err(|error| error.to_string())?);
-        }
+        let mut rules = rules_of(&self.calls)?;
         let otherwise = match otherwise {
             Otherwise::Refuse => SeccompAction::Trap,
             Otherwise::Kill => SeccompAction::KillProcess,
         };
         // Of the answers of several programs the strictest counts, so what fails by another program passes the list.
-        let failing = |calls: &[Sysno]| calls.iter().map(|call| (i64::from(call.id()), Vec::new())).collect();
         // The C library then uses `clone`, whose flags a filter can see. It blocks all signals around that call, so a trap would end the
         // process.
-        let flags_out_of_sight: BTreeMap<_, _> = failing(&[Sysno::clone3]);
+        let flags_out_of_sight = rules_of(&Self::calls(&[Sysno::clone3]).calls)?;
         rules.extend(flags_out_of_sight.clone());
         let no_such_call = SeccompAction::Errno(libc::ENOSYS as u32);
         let mut programs = vec![compile(flags_out_of_sight, no_such_call, SeccompAction::Allow)?];
         if !self.denied.is_empty() {
-            let denied: BTreeMap<_, _> = failing(&self.denied);
+            let denied = rules_of(&self.denied)?;
             rules.extend(denied.clone());
             programs.push(compile(denied, SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)?);
         }
@@ -120,6 +128,16 @@ impl Allowed {
         programs.push(compile(rules, SeccompAction::Allow, otherwise)?);
         Ok(Filter { programs })
     }
+}
+
+/// Returns the rules of calls in the form of the library: no list of conditions means any arguments.
+fn rules_of(calls: &BTreeMap<Sysno, Vec<Vec<Argument>>>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, String> {
+    let rules = |(call, lists): (&Sysno, &Vec<Vec<Argument>>)| {
+        let rule = |arguments: &Vec<Argument>| SeccompRule::new(arguments.iter().map(condition).collect());
+        let rules: Result<Vec<_>, _> = lists.iter().map(rule).collect();
+        Ok((i64::from(call.id()), rules.map_err(|error| error.to_string())?))
+    };
+    calls.iter().map(rules).collect()
 }
 
 fn condition(argument: &Argument) -> SeccompCondition {

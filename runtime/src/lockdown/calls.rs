@@ -29,6 +29,13 @@ fn every_thread() -> Allowed {
         // `abort` raises a signal.
         .and_if(tgkill, &[own_process])
         .and_if(rt_sigaction, &[Argument::is(0, libc::SIGABRT.cast_unsigned())])
+        // Signals are blocked while a thread is started, and a refusal that is a signal would end the process.
+        .and_deny_if(clone, &[of_a_thread()])
+}
+
+/// The flags of a thread.
+fn of_a_thread() -> Argument {
+    Argument::has_all_of(0, (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND) as u64)
 }
 
 /// Adds memory that cannot be executed.
@@ -95,14 +102,14 @@ const PR_GET_AUXV: u32 = 0x4155_5856;
 #[rustfmt::skip] // As lists.
 fn control() -> Allowed {
     use Sysno::*;
-    let is_thread = Argument::has_all_of(0, (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND) as u64);
     with_files(with_memory(every_thread()))
         .and(&[
             accept4, recvfrom, recvmsg, sendto, sendmsg, shutdown, getsockopt, setsockopt, getsockname, getpeername,
             epoll_wait, epoll_pwait, epoll_ctl, epoll_create1, eventfd2, timerfd_settime, pipe2, ioctl, dup,
         ])
         .and(&[mmap, mprotect])
-        .and_if(clone, &[is_thread])
+        .without_denial(clone)
+        .and_if(clone, &[of_a_thread()])
         .and_if(prctl, &[Argument::is(0, libc::PR_SET_NAME.cast_unsigned())])
         .and_if(prctl, &[Argument::is(0, PR_GET_AUXV)])
         .and(&[sched_setaffinity, sched_getaffinity, prlimit64, geteuid])

@@ -11,6 +11,7 @@
 //! for them. A signal to stop is passed on. The process of the supervisor is the one that was started, so its end is the end of all.
 
 mod builders;
+mod interfaces;
 mod log;
 
 use std::io::{self, PipeReader};
@@ -29,6 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::{pipe, unregister};
 
 use self::builders::Builders;
+pub use self::interfaces::XdpInterface;
 use self::log::say;
 
 /// The longest pause before a node that keeps crashing is started again.
@@ -45,6 +47,8 @@ pub struct SupervisorConfig {
     pub builder: PathBuf,
     /// Number of the user that builders run as.
     pub builder_user: u32,
+    /// Interfaces from which the node's program is to be detached when it has ended.
+    pub interfaces: Vec<XdpInterface>,
 }
 
 /// What the node is given by its supervisor.
@@ -86,6 +90,7 @@ pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> 
             builders: Builders::new(config, isolation),
         };
         let ended = watch.run(&signals)?;
+        config.interfaces.iter().for_each(XdpInterface::detach);
         let signal = match ended {
             Ended::Status(status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
             Ended::Signal(signal) => signal,

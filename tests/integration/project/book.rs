@@ -151,6 +151,20 @@ fn the_commands_of_each_chapter_work_when_pasted_while_the_tours_node_runs() {
                 &["module/shout created", "HELLO", "hello", "3 passed, 0 failed", "module/shout deleted"]
             }
             "policies" => &["first", "second"],
+            "two-tenants" => &[
+                "tenant/red created",
+                "tenant/blue created",
+                "chain/echo created",
+                "chain/echo created",
+                "1 6 19",
+                "may name no other",
+                "may name no other",
+                "may name no other",
+                "rule blue/ping",
+                "needs the role tenant admin",
+                "by the operator only",
+                "it was revoked",
+            ],
             _ => &[],
         };
         let mut rest = &*printed;

@@ -36,6 +36,11 @@ impl Device {
         Ok(device)
     }
 
+    /// Returns whether its driver attaches a program to an interface of the kernel.
+    pub(crate) fn attaches_program(&self) -> bool {
+        self.name().starts_with("net_af_xdp")
+    }
+
     /// Returns the device with `queues` queues, if its driver takes the number from the device string.
     pub(crate) fn with_queues(self, queues: u16) -> Result<Self, DpdkError> {
         let Some((_, key)) = QUEUE_ARGUMENTS.iter().find(|(driver, _)| self.name().starts_with(driver)) else {

@@ -16,7 +16,7 @@ use crate::port::dpdk::buffers::mempool::Reach;
 use crate::port::dpdk::buffers::pool::DpdkPool;
 use crate::port::dpdk::error::{DpdkError, reason};
 use crate::port::dpdk::kernel::interface::{self, Interface};
-use crate::port::dpdk::kernel::namespace::Namespace;
+use crate::port::dpdk::kernel::namespace::{Namespace, has_given_up_rights};
 use crate::port::dpdk::log;
 use crate::port::dpdk::port_config::PortConfig;
 use crate::port::{BufferPool, FRAME_OVERHEAD, LinkState, Promiscuous};
@@ -320,9 +320,13 @@ impl Ethernet {
 
 impl Drop for Ethernet {
     fn drop(&mut self) {
-        if !self.namespace.may_be_entered() {
-            // The node has given up its rights. What the driver has open needs none to be closed, in whatever namespace it is.
-            return self.close();
+        if has_given_up_rights() {
+            // What drivers have open needs no rights to be closed, in whatever namespace it is, but for a program at an interface. That
+            // one is detached by whoever has the right; DPDK's other records of the device go with the process.
+            if !self.device.attaches_program() {
+                self.close();
+            }
+            return;
         }
         let closed = self.namespace.run(|| self.close());
         if let Err(error) = closed {

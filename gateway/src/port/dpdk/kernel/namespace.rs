@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, capabilities, move_into_link_name_space};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space};
 
 use crate::port::dpdk::error::DpdkError;
 
@@ -29,12 +29,6 @@ impl Namespace {
         }
     }
 
-    /// Returns whether the calling thread has the right to enter it.
-    pub(crate) fn may_be_entered(&self) -> bool {
-        let may_enter = |own: CapabilitySets| own.effective.contains(CapabilitySet::SYS_ADMIN);
-        self.0.is_none() || capabilities(None).is_ok_and(may_enter)
-    }
-
     /// Runs `work` inside the namespace, on a thread that ends with it, so that no other thread changes its namespace.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, DpdkError> {
         let Some(other) = &self.0 else { return Ok(work()) };
@@ -50,4 +44,9 @@ impl Namespace {
                 .map_err(|e: rustix::io::Errno| error(e.into()))
         })
     }
+}
+
+/// Returns whether the calling thread has given up the right to change network devices, as a node does before it serves clients.
+pub(crate) fn has_given_up_rights() -> bool {
+    capabilities(None).is_ok_and(|own| !own.effective.contains(CapabilitySet::NET_ADMIN))
 }
