@@ -25,10 +25,11 @@ fn every_thread() -> Allowed {
         read, write, close, futex, sched_yield, clock_gettime, clock_nanosleep, nanosleep, restart_syscall, rt_sigreturn, rt_sigprocmask,
         sigaltstack, gettid, getpid, exit, exit_group, getrandom, rseq, set_robust_list, membarrier, getcpu, capget, ppoll, poll,
     ];
-    Allowed::calls(&calls)
-        // `abort` raises a signal.
-        .and_if(tgkill, &[own_process])
-        .and_if(rt_sigaction, &[Argument::is(0, libc::SIGABRT.cast_unsigned())])
+    // Handlers of faults that are no guest's give way to the default, which ends the process, and so does `abort`.
+    let ends = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
+    let allowed = Allowed::calls(&calls).and_if(tgkill, &[own_process]);
+    ends.into_iter()
+        .fold(allowed, |allowed, signal| allowed.and_if(rt_sigaction, &[Argument::is(0, signal.cast_unsigned())]))
         // Signals are blocked while a thread is started, and a refusal that is a signal would end the process.
         .and_deny_if(clone, &[of_a_thread()])
 }

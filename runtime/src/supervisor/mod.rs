@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::{pipe, signal_name, unregister};
 
 use self::builders::Builders;
 pub use self::interfaces::XdpInterface;
@@ -95,7 +95,7 @@ pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> 
             Ended::Status(status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
             Ended::Signal(signal) => signal,
         };
-        let name = Signal::from_named_raw(signal).map_or_else(|| signal.to_string(), |signal| format!("{signal:?}"));
+        let name = signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned);
         if watch.is_stopping || !watch.is_up {
             say(&format!("the node was ended by signal {name}"));
             // As a shell says it.
