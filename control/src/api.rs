@@ -130,6 +130,7 @@ impl ControlService {
         let caller = access::caller(&request)?.clone();
         let mut messages = request.into_inner();
         let announced = upload::announced(kind, &caller, &mut messages).await?;
+        caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
         let place = self.uploads.take(&announced.tenant).await;
         let stopping = |_| Status::unavailable("the node is shutting down");
         let place_of_all = Arc::clone(&self.uploads_of_all).acquire_owned().await.map_err(stopping)?;
@@ -214,7 +215,8 @@ impl proto::control_server::Control for ControlService {
             rules: parse_all(request.rules)?,
         };
         let tenant = request.tenant().cloned();
-        let changed = self.with_place(tenant.as_ref(), |control| control.apply(request)).await?;
+        let by = caller.tenant().cloned();
+        let changed = self.with_place(tenant.as_ref(), move |control| control.apply_as(by.as_ref(), request)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "applied");
         let names_upload = |it: &ObjectRef| matches!(it, ObjectRef::Module { .. } | ObjectRef::Chain { .. });
         let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
@@ -229,7 +231,8 @@ impl proto::control_server::Control for ControlService {
         let caller = access::caller(&request)?.clone();
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
         let tenant = turn_of(&objects).cloned();
-        let changed = self.with_place(tenant.as_ref(), |control| control.delete(objects)).await?;
+        let by = caller.tenant().cloned();
+        let changed = self.with_place(tenant.as_ref(), move |control| control.delete_as(by.as_ref(), objects)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "deleted");
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
@@ -237,7 +240,8 @@ impl proto::control_server::Control for ControlService {
     }
 
     async fn invoke(&self, request: Request<proto::InvokeRequest>) -> Result<Response<proto::InvokeResponse>, Status> {
-        let payload = invoke::invoke(self, request.into_inner()).await?;
+        let by = access::caller(&request)?.tenant().cloned();
+        let payload = invoke::invoke(self, by, request.into_inner()).await?;
         Ok(Response::new(proto::InvokeResponse { payload }))
     }
 

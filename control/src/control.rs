@@ -51,6 +51,9 @@ pub enum ControlError {
     /// The node refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A tenant's caller asks for a change, and the node has no such tenant, whose terms would bound it.
+    #[error("tenant {0} is not on this node: its operator makes it with `pinion apply` of a [[tenant]] table")]
+    UnknownTenant(TenantName),
     /// A module, or the files of a stage, name bytes that their tenant did not upload.
     #[error("{object}: its tenant has uploaded nothing with the digest {digest}: upload it first")]
     NotUploaded {
@@ -244,6 +247,15 @@ impl Control {
     /// Returns the desired state that is durable now.
     pub fn desired(&self) -> Arc<DesiredState> {
         self.desired.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Refuses a tenant that is no object of the desired state, so that its callers change nothing: without terms it would
+    /// be bounded by the node's defaults only.
+    pub fn check_known(&self, tenant: &TenantName) -> Result<(), ControlError> {
+        match self.desired().tenant(tenant) {
+            Some(_) => Ok(()),
+            None => Err(ControlError::UnknownTenant(tenant.clone())),
+        }
     }
 
     /// Returns the uploads of tenants that neither a module nor a stage's files use.

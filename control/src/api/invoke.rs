@@ -7,6 +7,7 @@ use tonic::Status;
 
 use super::status::invoke_status;
 use super::{ControlService, bad_message};
+use crate::control::Control;
 use crate::model::{ChainName, TenantName};
 use crate::node::{Call, InvokeError};
 use crate::proto;
@@ -35,11 +36,17 @@ impl TryFrom<proto::InvokeRequest> for Call {
     }
 }
 
-pub(super) async fn invoke(service: &ControlService, request: proto::InvokeRequest) -> Result<Vec<u8>, Status> {
+/// Calls the function, for a caller of this tenant, or else the operator.
+pub(super) async fn invoke(
+    service: &ControlService,
+    caller: Option<TenantName>,
+    request: proto::InvokeRequest,
+) -> Result<Vec<u8>, Status> {
     let call = Call::try_from(request).map_err(bad_message)?;
     if !service.control.has_chain(&call.tenant, &call.chain) {
         let (tenant, name) = (call.tenant.clone(), call.chain.clone());
-        service.with_place(Some(&call.tenant), move |control| control.make_chain_of_module(&tenant, &name)).await?;
+        let make = move |control: &Control| control.make_chain_of_module(caller.as_ref(), &tenant, &name);
+        service.with_place(Some(&call.tenant), make).await?;
     }
     let Call { tenant, chain, timeout, .. } = call.clone();
     let (answer, answered) = oneshot::channel();

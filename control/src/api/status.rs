@@ -22,6 +22,7 @@ pub(super) fn to_status(error: ControlError) -> Status {
     let code = match &error {
         ControlError::Invalid(invalid) => invalid_code(invalid),
         ControlError::Refused(refusal) => refusal_code(refusal),
+        ControlError::UnknownTenant(_) => Code::PermissionDenied,
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
         ControlError::NoFunction { .. } => Code::NotFound,
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } => Code::InvalidArgument,

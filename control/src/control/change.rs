@@ -60,31 +60,42 @@ impl Builds {
 }
 
 impl Control {
-    /// Creates or updates the objects as given: all of them or none.
+    /// Creates or updates the objects as given, for the operator: all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
+        self.apply_as(None, request)
+    }
+
+    /// As [`Control::apply`], for a caller of this tenant, or else the operator.
+    pub fn apply_as(&self, caller: Option<&TenantName>, request: ApplyRequest) -> Result<Changed, ControlError> {
         let tenant = request.tenant().cloned();
         let ApplyRequest { tenants, modules, chains, rules } = request;
-        self.change(tenant.as_ref(), || {
+        self.change(caller, tenant.as_ref(), || {
             let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
             let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
             Ok(Change { tenants: tenants.clone(), modules, chains, rules: rules.clone(), delete: Vec::new() })
         })
     }
 
-    /// Deletes the objects: all of them or none.
+    /// Deletes the objects, for the operator: all of them or none.
     pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
+        self.delete_as(None, objects)
+    }
+
+    /// As [`Control::delete`], for a caller of this tenant, or else the operator.
+    pub fn delete_as(&self, caller: Option<&TenantName>, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
         let tenant = turn_of(&objects).cloned();
-        self.change(tenant.as_ref(), || Ok(Change { delete: objects.clone(), ..Change::default() }))
+        self.change(caller, tenant.as_ref(), || Ok(Change { delete: objects.clone(), ..Change::default() }))
     }
 
     /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, as
     /// uploads may have come and gone.
     fn change(
         &self,
+        caller: Option<&TenantName>,
         tenant: Option<&TenantName>,
         change: impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Changed, ControlError> {
-        self.built(tenant, |builds| self.attempt(tenant, builds, &change))
+        self.built(tenant, |builds| self.attempt(caller, tenant, builds, &change))
             .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
@@ -126,12 +137,15 @@ impl Control {
 
     fn attempt(
         &self,
+        caller: Option<&TenantName>,
         tenant: Option<&TenantName>,
         builds: &Builds,
         change: &impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Attempt<Changed>, ControlError> {
         let _changing = self.changing.lock(tenant);
         self.settle()?;
+        // Here, as the tenant may have been deleted since the caller asked.
+        caller.map_or(Ok(()), |tenant| self.check_known(tenant))?;
         let before = self.desired();
         let applied = before.apply(&change()?)?;
         if applied.changed() {
@@ -191,15 +205,21 @@ impl Control {
         Ok(Changed { version, outcomes })
     }
 
-    /// Makes a chain of the module of this name. It lasts as long as the node runs, and is not durable. May take
-    /// seconds.
-    pub fn make_chain_of_module(&self, tenant: &TenantName, name: &ChainName) -> Result<(), ControlError> {
-        self.built(Some(tenant), |builds| self.attempt_chain_of_module(builds, tenant, name))
+    /// Makes a chain of the module of this name, for a caller of this tenant, or else the operator. It lasts as long as
+    /// the node runs, and is not durable. May take seconds.
+    pub fn make_chain_of_module(
+        &self,
+        caller: Option<&TenantName>,
+        tenant: &TenantName,
+        name: &ChainName,
+    ) -> Result<(), ControlError> {
+        self.built(Some(tenant), |builds| self.attempt_chain_of_module(builds, caller, tenant, name))
     }
 
     fn attempt_chain_of_module(
         &self,
         builds: &Builds,
+        caller: Option<&TenantName>,
         tenant: &TenantName,
         name: &ChainName,
     ) -> Result<Attempt<()>, ControlError> {
@@ -208,6 +228,7 @@ impl Control {
         if self.has_chain(tenant, name) {
             return Ok(Attempt::Made(()));
         }
+        caller.map_or(Ok(()), |tenant| self.check_known(tenant))?;
         let desired = self.desired();
         let module = ModuleName::new(name.as_str()).ok().filter(|module| desired.module(tenant, module).is_some());
         let Some(module) = module else {

@@ -10,3 +10,4 @@ mod handshakes;
 mod limits;
 mod peers;
 mod served;
+mod tenants;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use pinion_control::Client;
+use pinion_control::control::ApplyRequest;
+use pinion_control::model::Tenant;
 use pinion_control::socket::{Limits, TlsFiles};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
@@ -35,6 +37,7 @@ pub(crate) fn limits() -> Limits {
 }
 
 impl Remote {
+    /// Starts a node that has the tenant `demo`.
     pub(crate) async fn start(limits: Limits) -> Self {
         let authority = Authority::new("clients");
         let folder = tempfile::tempdir().unwrap();
@@ -59,6 +62,9 @@ impl Remote {
         });
         let served = served.await;
         let address = *address.get().unwrap();
+        let mut operator = Client::connect(&served.socket).await.unwrap();
+        let tenants = vec![Tenant::new("demo".parse().unwrap())];
+        operator.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).await.unwrap();
         Self { served, authority, address, files }
     }
 
