@@ -5,9 +5,9 @@ use std::fs;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use anyhow::Context;
 use clap::Parser;
@@ -23,7 +23,7 @@ use pinion_runtime::memory::allocator::Allocator;
 use pinion_runtime::node::assembly::{self, AssemblyError};
 use pinion_runtime::node::config::{ConfigError, NodeConfig, PortConfig};
 use pinion_runtime::node::node_log::NodeLog;
-use pinion_runtime::supervisor::{Supervised, SupervisorConfig, XdpInterface, supervise};
+use pinion_runtime::supervisor::{self, Supervised, SupervisorConfig, XdpInterface, supervise};
 use pinion_text::{TEXT_BYTES_MAX, indented};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,7 +33,9 @@ use tracing_subscriber::EnvFilter;
 static ALLOCATOR: Allocator = Allocator;
 
 /// Exit status for errors that the operator can fix: configuration, devices, machine settings.
-const EXIT_BAD_INPUT: u8 = 2;
+const EXIT_BAD_INPUT: u8 = supervisor::BAD_INPUT;
+/// Threads of the control API, beside those that wait.
+const CONTROL_THREADS: usize = 2;
 /// Exit status for all other errors.
 const EXIT_FAILED: u8 = 1;
 
@@ -63,7 +65,8 @@ fn main() -> ExitCode {
         let (builder, builder_user) = (process::place(config.builder.clone()), config.confinement.builder_user);
         let interface = |port: &PortConfig| XdpInterface::of(&port.device, port.namespace.as_deref());
         let interfaces = config.ports.iter().filter_map(interface).collect();
-        let config = SupervisorConfig { builder, builder_user, interfaces };
+        let socket = config.socket.clone();
+        let config = SupervisorConfig { builder, builder_user, interfaces, socket };
         Ok(supervise(&config, |supervised| node(&arguments, Some(&supervised)))?)
     });
     match status {
@@ -113,11 +116,15 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
     log.stay_on(cores.clone());
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let own = cores.clone();
+    let (has_role, begun) = mpsc::channel();
     let begin = move || {
         ThreadRole::Control.enter();
+        let _ = has_role.send(());
         stay_on(&own);
     };
-    let threads = threads.worker_threads(2).on_thread_start(begin).enable_all().build()?;
+    let threads = threads.worker_threads(CONTROL_THREADS).on_thread_start(begin).enable_all().build()?;
+    // They give up what their role has no use for, so each must have it by then.
+    begun.iter().take(CONTROL_THREADS).for_each(drop);
     let shutdown = threads.block_on(async { stop_signal() })?;
     if let Some(parent) = arguments.parent.filter(|_| supervised.is_none()) {
         end_with(parent)?;
@@ -134,6 +141,9 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
         .create(state_dir)
         .with_context(|| state_dir.display().to_string())?;
     let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
+    if let Some(Supervised { link, .. }) = supervised {
+        supervised::send(link.as_fd(), &Request::Opening, &[])?;
+    }
     let node = assembly::assemble(&config, supervised)?;
     // Not earlier: `assemble` reads the available cores from this thread's affinity.
     stay_on(&cores);
@@ -162,16 +172,13 @@ fn give_up_rights(config: &NodeConfig, supervised: Option<&Supervised>) -> anyho
     lockdown::warn(weakness.map(|weakness| {
         format!("builders are isolated less than they could be: {weakness}: start piniond as root, or in a service that may do so")
     }));
-    // Files are replaced by others of their names, so the folders are what has to stay readable.
-    let folder = |file: PathBuf| file.parent().map_or_else(PathBuf::new, Path::to_owned);
     let files = config.api.tcp().map(|(_, files)| files);
     let files = files
         .into_iter()
         .flat_map(|files| [files.certificate, files.key, files.client_ca].into_iter().chain(files.revoked));
     let paths = OwnPaths {
         state_dir: config.state_dir.clone(),
-        socket: config.socket.clone(),
-        read: files.map(folder).collect(),
+        read: files.chain(config.memory_cgroup.iter().map(|cgroup| cgroup.join("memory.current"))).collect(),
     };
     lockdown::give_up(&config.confinement, &paths).context("the node cannot give up its rights")
 }

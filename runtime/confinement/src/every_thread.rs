@@ -12,7 +12,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::THREAD_KINDS_MAX;
@@ -68,6 +68,9 @@ pub enum ConfineError {
         /// Its number.
         thread: i32,
     },
+    /// New threads start again and again.
+    #[error("the process starts threads faster than they can give up their rights")]
+    Restless,
     /// The threads cannot be listed or signalled.
     #[error("the threads of the process: {0}")]
     Threads(#[from] io::Error),
@@ -80,6 +83,8 @@ const ROUNDS_MAX: usize = 16;
 
 /// What the handler does, while threads are being confined.
 static RIGHTS: AtomicPtr<Rights> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether threads without new privileges are those that were confined, or were started by one.
+static IS_MARKED: AtomicBool = AtomicBool::new(false);
 /// The threads that have handled the signal, the latest one.
 static HANDLED: AtomicI32 = AtomicI32::new(0);
 /// The first failure: a step and the error's number.
@@ -93,14 +98,21 @@ pub fn confine(rights: Rights) -> Result<(), ConfineError> {
     static ONCE: Mutex<()> = Mutex::new(());
     let _once = ONCE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let signal = libc::SIGRTMAX() - 1;
+    // A thread that has it then has inherited all of it from one that was confined, and could not give up more.
+    IS_MARKED.store(rights.privileges && !has_no_new_privileges(), Ordering::SeqCst);
     RIGHTS.store(Box::leak(Box::new(rights)), Ordering::SeqCst);
     let before = install(signal)?;
     let own = rustix::thread::gettid().as_raw_pid();
     let mut confined = vec![own];
-    for _ in 0..ROUNDS_MAX {
+    let mut rounds = 0;
+    loop {
         let new: Vec<i32> = threads()?.into_iter().filter(|thread| !confined.contains(thread)).collect();
         if new.is_empty() {
             break;
+        }
+        rounds += 1;
+        if rounds > ROUNDS_MAX {
+            return Err(ConfineError::Restless);
         }
         for thread in new {
             confine_other(thread, signal)?;
@@ -177,6 +189,9 @@ const STEPS: [&str; 5] = ["", "its capabilities", "privileges of programs", "fil
 fn confine_this() {
     // SAFETY: null, or leaked.
     let Some(rights) = (unsafe { RIGHTS.load(Ordering::SeqCst).as_ref() }) else { return };
+    if IS_MARKED.load(Ordering::SeqCst) && has_no_new_privileges() {
+        return;
+    }
     let check = |step: u32, result: io::Result<()>| {
         if let Err(error) = result {
             let failure = step << 16 | error.raw_os_error().unwrap_or(0).cast_unsigned();
@@ -205,10 +220,15 @@ fn done(code: i64) -> io::Result<()> {
 /// `_LINUX_CAPABILITY_VERSION_3`
 const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
-fn drop_capabilities() -> io::Result<()> {
+pub(crate) fn drop_capabilities() -> io::Result<()> {
     let (header, none) = ([CAPABILITY_VERSION, 0], [0_u32; 6]);
     // SAFETY: a header (version, and this thread), and two sets of three words each.
     done(unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) })
+}
+
+fn has_no_new_privileges() -> bool {
+    // SAFETY: an option without arguments.
+    (unsafe { libc::prctl(libc::PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) }) == 1
 }
 
 pub(crate) fn set_no_new_privileges() -> io::Result<()> {

@@ -20,8 +20,6 @@ pub struct FileRules {
     pub read: Vec<PathBuf>,
     /// Directories beneath which files may be read, written, made, renamed and removed.
     pub write: Vec<PathBuf>,
-    /// Directories beneath which files and sockets, and empty directories, may be removed.
-    pub remove: Vec<PathBuf>,
 }
 
 impl FileRules {
@@ -48,8 +46,7 @@ impl FileRules {
             | AccessFs::RemoveFile
             | AccessFs::RemoveDir
             | AccessFs::Refer;
-        let remove = AccessFs::RemoveFile | AccessFs::RemoveDir;
-        for (paths, access) in [(&self.read, read), (&self.write, write), (&self.remove, remove)] {
+        for (paths, access) in [(&self.read, read), (&self.write, write)] {
             for path in paths {
                 let Ok(opened) = PathFd::new(path) else { continue };
                 let access = if path.is_dir() { access } else { access & of_files };

@@ -17,6 +17,11 @@ pub enum Isolation {
         /// Number of the user and of the group.
         user: u32,
     },
+    /// Another user, in the namespaces of the one who starts it: where namespaces may not be made, as in many containers.
+    OtherUserOnly {
+        /// Number of the user and of the group.
+        user: u32,
+    },
     /// Namespaces of its own, one of users included: without privileges it can be no other user than the one who starts it.
     OwnUser,
     /// A process of its own only.
@@ -28,12 +33,10 @@ impl Isolation {
     #[must_use]
     pub fn strongest(user: u32) -> (Self, Option<String>) {
         let other = Self::OtherUser { user };
-        let Err(no_other_user) = other.tried() else { return (other, None) };
-        let no_other_user = format!("it cannot be another user in namespaces of its own ({no_other_user})");
-        match Self::OwnUser.tried() {
-            Ok(()) => (Self::OwnUser, Some(no_other_user)),
-            Err(error) => (Self::Process, Some(format!("{no_other_user}, nor have namespaces of its own ({error})"))),
-        }
+        let Err(error) = other.tried() else { return (other, None) };
+        let weakness = format!("it cannot be another user in namespaces of its own ({error})");
+        let lesser = [Self::OtherUserOnly { user }, Self::OwnUser].into_iter().find(|lesser| lesser.tried().is_ok());
+        (lesser.unwrap_or(Self::Process), Some(weakness))
     }
 
     /// Tries it with a process that ends at once.
@@ -61,7 +64,7 @@ impl Isolation {
         match self {
             Self::OtherUser { .. } => own,
             Self::OwnUser => own | libc::CLONE_NEWUSER,
-            Self::Process => 0,
+            Self::OtherUserOnly { .. } | Self::Process => 0,
         }
     }
 
@@ -77,8 +80,9 @@ impl Isolation {
         }
         // SAFETY: these take numbers, or a list of length zero.
         unsafe {
-            done(libc::setsid().min(0))?;
-            if let Self::OtherUser { user } = self {
+            // Not a session of its own, as the kernel may schedule sessions apart, and its low priority would count among itself only.
+            done(libc::setpgid(0, 0))?;
+            if let Self::OtherUser { user } | Self::OtherUserOnly { user } = self {
                 done(libc::setgroups(0, std::ptr::null()))?;
                 done(libc::setresgid(user, user, user))?;
                 done(libc::setresuid(user, user, user))?;
@@ -86,8 +90,10 @@ impl Isolation {
             // After the change of the user, which resets it.
             done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
             done(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
-            done(libc::chdir(c"/".as_ptr()))
+            done(libc::chdir(c"/".as_ptr()))?;
         }
+        // Also those of its own namespace of users, and of a root that can be no other user.
+        crate::every_thread::drop_capabilities()
     }
 }
 
@@ -161,7 +167,9 @@ impl Program<'_> {
             }
             let (file, reports) = (moved(self.file)?, moved(reports)?);
             // All others close when the program starts, whatever they were opened with.
-            done(libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) as c_int)?;
+            if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) != 0 {
+                close_all_later()?;
+            }
             let _ = reports;
             libc::syscall(
                 libc::SYS_execveat,
@@ -234,6 +242,45 @@ impl AsFd for Process {
     }
 }
 
+/// Has all files but standard input, output and error close when a program is executed, one by one: for kernels before 5.11.
+fn close_all_later() -> io::Result<()> {
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let number: c_int = entry?.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or(0);
+        if number > 2 {
+            // SAFETY: sets a flag of a descriptor.
+            unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
+}
+
+/// Closes all files of this process but standard input, output and error, and these. In a copy of a process, before anything else is opened:
+/// what owned a file must not be dropped any more.
+///
+/// # Errors
+/// The kernel's.
+pub fn close_all_but(kept: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let numbers = fs::read_dir("/proc/self/fd")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let numbers: Vec<c_int> = numbers.collect();
+    for number in
+        numbers.into_iter().filter(|number| *number > 2 && kept.iter().all(|file| file.as_raw_fd() != *number))
+    {
+        // SAFETY: as the caller promises, nothing uses it any more. The list's own file is closed already.
+        unsafe { libc::close(number) };
+    }
+    Ok(())
+}
+
+/// Has this process read nothing from standard input any more.
+///
+/// # Errors
+/// The kernel's.
+pub fn without_input() -> io::Result<()> {
+    let nothing = fs::File::open("/dev/null")?;
+    // SAFETY: both are open, and standard input has no owner that would close it.
+    done(unsafe { libc::dup2(nothing.as_raw_fd(), 0) }.min(0))
+}
+
 /// Runs `work` in a process of its own, a copy of this one. The exit status is what it returns. It ends with this process.
 ///
 /// # Errors
@@ -243,12 +290,23 @@ impl AsFd for Process {
 /// If this process has other threads: the copy would not have them.
 pub fn run_in_copy(work: impl FnOnce() -> u8) -> io::Result<Process> {
     assert_eq!(fs::read_dir("/proc/self/task")?.count(), 1, "a process with other threads cannot be copied");
-    match fork(0)? {
-        Forked::Parent(process) => Ok(process),
-        Forked::Child => {
+    let parent = rustix::process::getpid();
+    // SAFETY: this process has one thread, so the copy can go on with all that it has. By the C library's function, as the copy starts threads.
+    match unsafe { libc::fork() } {
+        0 => {
             // SAFETY: an option with a number.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+            // If the parent ended before that, the kernel sends nothing.
+            if rustix::process::getppid() != Some(parent) {
+                std::process::exit(1);
+            }
             std::process::exit(work().into())
+        }
+        -1 => Err(io::Error::last_os_error()),
+        child => {
+            let child = rustix::process::Pid::from_raw(child).expect("a child has a number");
+            let handle = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::empty())?;
+            Ok(Process { handle })
         }
     }
 }

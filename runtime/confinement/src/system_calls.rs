@@ -121,7 +121,14 @@ impl Allowed {
         let mut programs = vec![compile(flags_out_of_sight, no_such_call, SeccompAction::Allow)?];
         if !self.denied.is_empty() {
             let denied = rules_of(&self.denied)?;
-            rules.extend(denied.clone());
+            for (call, lists) in &denied {
+                match rules.get_mut(call) {
+                    None => _ = rules.insert(*call, lists.clone()),
+                    // Without a list of conditions the call passes with any arguments.
+                    Some(passing) if passing.is_empty() => {}
+                    Some(passing) => passing.extend(lists.clone()),
+                }
+            }
             programs.push(compile(denied, SeccompAction::Errno(libc::EACCES as u32), SeccompAction::Allow)?);
         }
         // The last one, as it may forbid to enter another.

@@ -24,15 +24,32 @@ fn every_thread() -> Allowed {
     let calls = [
         read, write, close, futex, sched_yield, clock_gettime, clock_nanosleep, nanosleep, restart_syscall, rt_sigreturn, rt_sigprocmask,
         sigaltstack, gettid, getpid, exit, exit_group, getrandom, rseq, set_robust_list, membarrier, getcpu, capget, ppoll, poll,
+        sched_getaffinity,
     ];
     // Handlers of faults that are no guest's give way to the default, which ends the process, and so does `abort`.
     let ends = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
     let allowed = Allowed::calls(&calls).and_if(tgkill, &[own_process]);
+    let allowed = without_signals_to_others(allowed).and_if(prctl, &[Argument::is(0, libc::PR_GET_NO_NEW_PRIVS.cast_unsigned())]);
     ends.into_iter()
         .fold(allowed, |allowed, signal| allowed.and_if(rt_sigaction, &[Argument::is(0, signal.cast_unsigned())]))
         // Signals are blocked while a thread is started, and a refusal that is a signal would end the process.
         .and_deny_if(clone, &[of_a_thread()])
 }
+
+/// Denies what has the kernel send signals to other processes, or types into a terminal, where `ioctl` and `fcntl` are allowed.
+fn without_signals_to_others(calls: Allowed) -> Allowed {
+    const OF_IOCTL: [u64; 5] = [FIOSETOWN, SIOCSPGRP, libc::FIOASYNC, libc::TIOCSTI, libc::TIOCLINUX];
+    const OF_FCNTL: [i32; 3] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX];
+    let deny = |calls: Allowed, call, request: u32| calls.and_deny_if(call, &[Argument::is(1, request)]);
+    let calls = OF_IOCTL.into_iter().fold(calls, |calls, request| deny(calls, Sysno::ioctl, request as u32));
+    OF_FCNTL.into_iter().fold(calls, |calls, request| deny(calls, Sysno::fcntl, request.cast_unsigned()))
+}
+
+/// Requests of `ioctl`, and options of `fcntl`.
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
 
 /// The flags of a thread.
 fn of_a_thread() -> Argument {
@@ -56,7 +73,6 @@ fn with_files(calls: Allowed) -> Allowed {
         openat, open, stat, lstat, fstat, statx, newfstatat, readlink, readlinkat, access, faccessat, faccessat2, statfs, fstatfs, getcwd,
         lseek, pread64, pwrite64, readv, writev, preadv, pwritev, copy_file_range, fadvise64, fcntl, flock,
         fsync, fdatasync, ftruncate, fallocate, getdents64, mkdir, mkdirat, rmdir, unlink, unlinkat, rename, renameat, renameat2, linkat,
-        fchmod, fchmodat, chmod, umask,
     ])
 }
 
@@ -92,6 +108,8 @@ fn driver() -> Allowed {
         sendmsg,
         readv,
         ioctl,
+        pread64,
+        pwrite64,
         timerfd_settime,
     ])
 }
@@ -113,5 +131,7 @@ fn control() -> Allowed {
         .and_if(clone, &[of_a_thread()])
         .and_if(prctl, &[Argument::is(0, libc::PR_SET_NAME.cast_unsigned())])
         .and_if(prctl, &[Argument::is(0, PR_GET_AUXV)])
-        .and(&[sched_setaffinity, sched_getaffinity, prlimit64, geteuid])
+        .and(&[sched_setaffinity, geteuid])
+        // Reads its own limits.
+        .and_if(prlimit64, &[Argument::is(0, 0), Argument { index: 2, mask: u64::MAX, value: 0 }])
 }

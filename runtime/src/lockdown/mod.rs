@@ -64,6 +64,11 @@ impl Confinement {
     /// # Errors
     /// A sentence that names the key, and what to do.
     pub fn check(&self) -> Result<(), String> {
+        if !self.supervisor && (self.system_call_filters || self.file_rules) {
+            return Err("confinement.supervisor = false: then the node starts its builders itself, which confinement.system_call_filters and \
+                        confinement.file_rules do not allow: set supervisor to true, or these two to false"
+                .to_owned());
+        }
         let needs = [("system_call_filters", self.system_call_filters), ("file_rules", self.file_rules)];
         match needs.into_iter().find(|(_, is_on)| *is_on && !self.no_new_privileges) {
             Some((key, _)) => Err(format!(
@@ -113,14 +118,25 @@ impl Confinement {
 pub struct OwnPaths {
     /// What the node keeps on disk.
     pub state_dir: PathBuf,
-    /// The Unix socket of the API, which is removed at the end.
-    pub socket: PathBuf,
     /// Files that are read again when they change.
     pub read: Vec<PathBuf>,
 }
 
-/// What the kernel tells about the machine and this process: settings, memory and its pressure.
-const KERNEL_FILES: [&str; 2] = ["/proc", "/sys"];
+/// What the kernel tells about the machine and this process: settings, memory and its pressure, cores.
+const KERNEL_FILES: [&str; 12] = [
+    "/proc/self",
+    "/proc/sys/vm",
+    "/proc/sys/kernel/random",
+    "/proc/swaps",
+    "/proc/pressure",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/cpuinfo",
+    "/sys/kernel/mm/transparent_hugepage",
+    "/sys/fs/cgroup",
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+];
 
 /// Why the node does not start: it could not give up what it should.
 #[derive(Debug, thiserror::Error)]
@@ -188,15 +204,18 @@ pub fn give_up(confinement: &Confinement, paths: &OwnPaths) -> Result<(), Lockdo
 }
 
 fn file_rules(paths: &OwnPaths) -> FileRules {
-    let OwnPaths { state_dir, socket, read } = paths;
-    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The folder goes with the socket if the node has made it.
-    let above = folder.parent().map(Path::to_owned);
+    let OwnPaths { state_dir, read } = paths;
     FileRules {
-        read: KERNEL_FILES.map(PathBuf::from).into_iter().chain(read.iter().cloned()).collect(),
+        read: KERNEL_FILES.map(PathBuf::from).into_iter().chain(read.iter().flat_map(|file| folders(file))).collect(),
         write: vec![state_dir.clone()],
-        remove: std::iter::once(folder.to_owned()).chain(above).collect(),
     }
+}
+
+/// Returns the folders in which a file is looked for by its path: the one that the path names, and where links lead. A file that is replaced
+/// by another of its name is another file, so the folders are what has to stay readable.
+fn folders(file: &Path) -> Vec<PathBuf> {
+    let paths = [std::path::absolute(file), file.canonicalize()];
+    paths.into_iter().filter_map(|path| Some(path.ok()?.parent()?.to_owned())).collect()
 }
 
 /// Checks what each thread has by what the kernel says of it.
@@ -231,6 +250,8 @@ mod tests {
             ..on
         };
         assert_eq!((off.check(), off.warnings().len()), (Ok(()), 5));
+        let refused = Confinement { supervisor: false, file_rules: false, ..on }.check().unwrap_err();
+        assert!(refused.starts_with("confinement.supervisor = false: "), "{refused}");
         let one = Confinement { file_rules: false, ..on };
         assert!(one.warnings()[0].starts_with("confinement.file_rules is false: "), "{:?}", one.warnings());
     }

@@ -250,10 +250,10 @@ impl Node for DataPlane {
     fn retry(&self, state: &DesiredState, objects: &[&ObjectRef]) -> bool {
         let objects: BTreeSet<&ObjectRef> = objects.iter().copied().collect();
         let modules = state.modules().values().filter(|module| objects.contains(&ObjectRef::from(&***module)));
-        let modules: BTreeSet<Digest> = modules.map(|module| module.digest).collect();
+        let modules: BTreeSet<(&str, Digest)> = modules.map(|it| (it.tenant.as_str(), it.digest)).collect();
         let named = || state.chains().values().filter(|chain| objects.contains(&ObjectRef::from(&***chain)));
         let keys: BTreeSet<TemplateKey> = named().filter_map(|chain| launcher::keys(state, chain)).flatten().collect();
-        let is_released = self.parts.trials.release(|key| keys.contains(key) || modules.contains(key.module()));
+        let is_released = self.parts.trials.release(&keys, &modules);
         let is_out_of_force = self.parts.status_table.read(|entries| {
             named().any(|chain| !entries.functions.contains_key(&(chain.tenant.clone(), chain.name.clone())))
         });

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::process::abort;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock};
+use std::sync::{Arc, Mutex, Once, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -72,9 +72,12 @@ fn start(
 ) -> io::Result<JoinHandle<()>> {
     report_panics();
     let named = name.to_owned();
+    let (has_role, begun) = mpsc::channel();
     let guarded = move || {
         KIND.set(kind);
         ThreadRole::of(&named).enter();
+        // The node may give up its rights from now on, each thread those that its role has no use for.
+        let _ = has_role.send(());
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             // Reached only if the panic hook was replaced: ours would have aborted.
             abort();
@@ -84,7 +87,10 @@ fn start(
         }
         KIND.set(Kind::Other);
     };
-    thread::Builder::new().name(name.to_owned()).spawn(guarded)
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(guarded)?;
+    // Fails if it has ended already.
+    let _ = begun.recv();
+    Ok(thread)
 }
 
 /// Reports panics of all threads in this log from now on. The first log stays.

@@ -30,6 +30,7 @@ struct Running {
     process: Process,
     /// Takes how it ended. Once the node has closed the other end, it is to be killed.
     status: File,
+    is_killed: bool,
 }
 
 impl Builders {
@@ -39,12 +40,15 @@ impl Builders {
 
     /// Starts a builder with these arguments on these pipes. If that fails, its caller is told.
     pub(super) fn start(&mut self, arguments: Vec<String>, descriptors: Vec<OwnedFd>) {
-        let Ok([input, output, error, status]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+        // Writing to a pipe that has room, or closing one, never blocks.
+        let are_pipes = descriptors.iter().all(is_pipe);
+        let descriptors = <[OwnedFd; 4]>::try_from(descriptors).ok().filter(|_| are_pipes);
+        let Some([input, output, error, status]) = descriptors else {
             return say("the node has asked for a builder without pipes for it");
         };
         let status = File::from(status);
         match self.started(arguments, [&input, &output, &error]) {
-            Ok(process) => self.running.push(Running { process, status }),
+            Ok(process) => self.running.push(Running { process, status, is_killed: false }),
             Err(error) => tell(&status, &BuilderEnd::NotStarted(error.to_string())),
         }
     }
@@ -65,15 +69,18 @@ impl Builders {
     pub(super) fn add_to<'a>(&'a self, ready: &mut Vec<PollFd<'a>>) {
         for running in &self.running {
             ready.push(PollFd::new(&running.process, PollFlags::IN));
-            ready.push(PollFd::new(&running.status, PollFlags::empty()));
+            if !running.is_killed {
+                ready.push(PollFd::new(&running.status, PollFlags::empty()));
+            }
         }
     }
 
     /// Tells how those ended that have, and kills those that are no longer wanted.
     pub(super) fn tend(&mut self) {
-        self.running.retain(|Running { process, status }| {
-            if !is_wanted(status) {
+        self.running.retain_mut(|Running { process, status, is_killed }| {
+            if !*is_killed && !is_wanted(status) {
                 process.kill();
+                *is_killed = true;
             }
             match process.try_wait() {
                 Ok(None) => true,
@@ -113,7 +120,15 @@ fn is_wanted(status: &File) -> bool {
     rustix::event::poll(&mut ready, Some(&no_time)).is_ok_and(|count| count == 0)
 }
 
-/// The node may be gone, and then needs no answer.
+fn is_pipe(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_fifo())
+}
+
+/// The node may be gone, and then needs no answer, nor if it has filled the pipe.
 fn tell(mut status: &File, end: &BuilderEnd) {
-    let _ = status.write_all(&serde_json::to_vec(end).expect("it has nothing that JSON has not"));
+    let mut ready = [PollFd::new(status, PollFlags::OUT)];
+    let no_time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    if rustix::event::poll(&mut ready, Some(&no_time)).is_ok_and(|count| count > 0) {
+        let _ = status.write_all(&serde_json::to_vec(end).expect("it has nothing that JSON has not"));
+    }
 }

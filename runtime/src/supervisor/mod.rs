@@ -14,15 +14,18 @@ mod builders;
 mod interfaces;
 mod log;
 
+use std::fs;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinion_builder_client::supervised::{self, Request};
-use pinion_confinement::isolated::{Ended, Isolation, Process, run_in_copy};
+use pinion_confinement::isolated::{Ended, Isolation, Process, close_all_but, run_in_copy, without_input};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Signal;
 use signal_hook::SigId;
@@ -49,6 +52,8 @@ pub struct SupervisorConfig {
     pub builder_user: u32,
     /// Interfaces from which the node's program is to be detached when it has ended.
     pub interfaces: Vec<XdpInterface>,
+    /// The node's socket, which the node has no right to remove at its end.
+    pub socket: PathBuf,
 }
 
 /// What the node is given by its supervisor.
@@ -65,16 +70,24 @@ pub struct Supervised {
 /// Runs nodes, one after another until one ends by itself. Returns the status with which the process is to end.
 ///
 /// # Errors
-/// If the first node cannot be started.
+/// If a node cannot be started.
 pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> io::Result<u8> {
     let (isolation, weakness) = Isolation::strongest(config.builder_user);
     let signals = Signals::catch()?;
-    let mut pauses = Pauses::default();
+    let place = SocketPlace::of(&config.socket);
+    let (mut pauses, mut was_up) = (Pauses::default(), false);
     loop {
         let (link, of_node) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let began = Instant::now();
+        rustix::io::ioctl_fionbio(&link, true)?;
         let process = run_in_copy(|| {
             signals.leave_to_node();
+            // Of the supervisor's own ends it must have none, nor read what a terminal's user types.
+            let is_alone = close_all_but(&[of_node.as_fd()]).and_then(|()| without_input());
+            if let Err(error) = is_alone {
+                say(&format!("the node cannot be started: {error}"));
+                return 1;
+            }
             node(Supervised {
                 link: Arc::new(of_node.try_clone().expect("copied at once")),
                 isolation,
@@ -85,26 +98,73 @@ pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> 
         let mut watch = Watch {
             process,
             link: Some(link),
+            has_opened: false,
             is_up: false,
             is_stopping: false,
             builders: Builders::new(config, isolation),
         };
         let ended = watch.run(&signals)?;
-        config.interfaces.iter().for_each(XdpInterface::detach);
-        let signal = match ended {
-            Ended::Status(status) => return Ok(u8::try_from(status).unwrap_or(u8::MAX)),
-            Ended::Signal(signal) => signal,
-        };
-        let name = signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned);
-        if watch.is_stopping || !watch.is_up {
-            say(&format!("the node was ended by signal {name}"));
-            // As a shell says it.
-            return Ok(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)));
+        let Watch { has_opened, is_up, is_stopping, .. } = watch;
+        // Its builders end with it.
+        drop(watch);
+        if has_opened {
+            config.interfaces.iter().for_each(XdpInterface::detach);
+            place.clear();
+        }
+        was_up |= is_up;
+        let (how, status) = described(ended);
+        if [0, BAD_INPUT].contains(&status) {
+            return Ok(status);
+        }
+        if is_stopping || !was_up {
+            say(&format!("the node was ended {how}"));
+            return Ok(status);
         }
         let pause = pauses.next(began.elapsed());
-        say(&format!("the node was ended by signal {name}; it is started again in {} s", pause.as_secs()));
+        say(&format!("the node was ended {how}; it is started again in {} s", pause.as_secs()));
         if signals.come_within(pause)? {
             return Ok(0);
+        }
+    }
+}
+
+/// The status of a node whose operator has to change something.
+pub const BAD_INPUT: u8 = 2;
+
+/// Returns how a node ended, for the log, and as an exit status.
+fn described(ended: Ended) -> (String, u8) {
+    match ended {
+        Ended::Status(status) => (format!("with status {status}"), u8::try_from(status).unwrap_or(u8::MAX)),
+        Ended::Signal(signal) => {
+            let name = signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned);
+            // As a shell says it.
+            (format!("by signal {name}"), 128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)))
+        }
+    }
+}
+
+/// Where the node's socket is.
+struct SocketPlace {
+    socket: PathBuf,
+    /// Its folder, if that was not there before the node.
+    made_folder: Option<PathBuf>,
+}
+
+impl SocketPlace {
+    fn of(socket: &Path) -> Self {
+        let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        Self { socket: socket.to_owned(), made_folder: folder.map(Path::to_owned) }
+    }
+
+    /// Removes a socket on which nothing listens any more, and the folder that was made for it if it is empty.
+    fn clear(&self) {
+        let is_left =
+            UnixStream::connect(&self.socket).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        if is_left {
+            let _ = fs::remove_file(&self.socket);
+        }
+        if let Some(folder) = &self.made_folder {
+            let _ = fs::remove_dir(folder);
         }
     }
 }
@@ -131,6 +191,7 @@ struct Signals {
 impl Signals {
     fn catch() -> io::Result<Self> {
         let (caught, tells) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&caught, true)?;
         let register = |signal| pipe::register(signal, tells.try_clone()?);
         let ids = [SIGTERM, SIGINT, SIGHUP].into_iter().map(register).collect::<io::Result<_>>()?;
         Ok(Self { caught, ids })
@@ -144,7 +205,10 @@ impl Signals {
     }
 
     fn take(&self) -> io::Result<()> {
-        rustix::io::read(&self.caught, &mut [0; 64]).map(drop).map_err(Into::into)
+        match rustix::io::read(&self.caught, &mut [0; 64]) {
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits. Returns whether one came.
@@ -160,7 +224,7 @@ fn polled(ready: &mut [PollFd<'_>], pause: Option<Duration>) -> io::Result<usize
         pause.map(|pause| Timespec { tv_sec: pause.as_secs().cast_signed(), tv_nsec: pause.subsec_nanos().into() });
     loop {
         match poll(ready, pause.as_ref()) {
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             polled => return Ok(polled?),
         }
     }
@@ -171,6 +235,8 @@ struct Watch {
     process: Process,
     /// None once the node has closed its end, or has sent what is no request.
     link: Option<OwnedFd>,
+    /// It has begun to open its devices.
+    has_opened: bool,
     is_up: bool,
     is_stopping: bool,
     builders: Builders,
@@ -206,9 +272,17 @@ impl Watch {
     fn answer(&mut self) {
         let Some(link) = &self.link else { return };
         match supervised::receive(link.as_fd()) {
-            Ok(Some((Request::Up, _))) => self.is_up = true,
+            Ok(Some((Request::Opening, _))) => self.has_opened = true,
+            Ok(Some((Request::Up, _))) => {
+                self.is_up = true;
+                // One that came while the node caught none yet was lost.
+                if self.is_stopping {
+                    self.process.signal(Signal::TERM);
+                }
+            }
             Ok(Some((Request::Build(arguments), descriptors))) => self.builders.start(arguments, descriptors),
             Ok(None) => self.link = None,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 say(&format!("the node has sent what is no request, and gets no more builders: {error}"));
                 self.link = None;

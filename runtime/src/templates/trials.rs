@@ -15,7 +15,7 @@
 //! the file's contents when the process ends, so nothing is synced. A record from before the machine's last boot proves nothing, because a
 //! machine failure may have ended the process. Later instances of a template write nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use pinion_control::model::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::templates::artifacts::TemplateKey;
@@ -168,11 +169,18 @@ impl Trials {
         ))
     }
 
-    /// Allows these templates to be started again; returns whether one was held back.
-    pub fn release(&self, is_meant: impl Fn(&TemplateKey) -> bool) -> bool {
+    /// Allows these templates to be started again, and those of these tenants' modules; returns whether one was held back. Templates of
+    /// other tenants' modules of the same bytes stay held back.
+    pub fn release(&self, templates: &BTreeSet<TemplateKey>, modules: &BTreeSet<(&str, Digest)>) -> bool {
+        self.release_if(|key, trial| {
+            templates.contains(key) || modules.contains(&(trial.tenant.as_str(), *key.module()))
+        })
+    }
+
+    fn release_if(&self, is_meant: impl Fn(&TemplateKey, &Trial) -> bool) -> bool {
         let mut known = self.known();
         let before = known.held.len();
-        known.held.retain(|key, _| !is_meant(key));
+        known.held.retain(|key, trial| !is_meant(key, trial));
         let is_released = known.held.len() < before;
         if is_released {
             self.write_held(&known.held);
@@ -183,7 +191,7 @@ impl Trials {
     /// Forgets templates that are not needed any more.
     pub fn retain(&self, is_needed: impl Fn(&TemplateKey) -> bool) {
         self.known().proven.retain(&is_needed);
-        self.release(|key| !is_needed(key));
+        self.release_if(|key, _| !is_needed(key));
     }
 
     fn read_record(&self) -> Option<Trial> {
@@ -261,11 +269,18 @@ fn utc(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::templates::artifacts::Wishes;
-    use pinion_control::model::Digest;
 
     fn key(module: &str) -> TemplateKey {
-        let wishes = Wishes { tenant: "demo", config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+        key_of("demo", module)
+    }
+
+    fn key_of(tenant: &str, module: &str) -> TemplateKey {
+        let wishes = Wishes { tenant, config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
         TemplateKey::new(Digest::of(module.as_bytes()), &wishes)
+    }
+
+    fn release(trials: &Trials, module: &str) -> bool {
+        trials.release(&BTreeSet::from([key(module)]), &BTreeSet::new())
     }
 
     fn begin<'a>(trials: &'a Trials, module: &str) -> Started<'a> {
@@ -291,10 +306,24 @@ mod tests {
             assert!(held.contains("while an instance of it was started (for chain demo/echo)"), "{held}");
         }
         let trials = Trials::open(folder.path());
-        let release = |module| trials.release(|other| *other == key(module));
-        assert!(!release("good"));
-        assert!(release("bad") && !release("bad"));
+        assert!(!release(&trials, "good"));
+        assert!(release(&trials, "bad") && !release(&trials, "bad"));
         assert_eq!(Trials::open(folder.path()).held(&key("bad")), None);
+    }
+
+    #[test]
+    fn a_module_that_is_applied_again_releases_its_own_tenants_templates_only() {
+        let folder = tempfile::tempdir().unwrap();
+        for tenant in ["demo", "rival"] {
+            let trials = Trials::open(folder.path());
+            ends(trials.begin(&key_of(tenant, "bad"), tenant, "echo", "bad"));
+        }
+        let trials = Trials::open(folder.path());
+        let is_held = || ["demo", "rival"].map(|tenant| trials.held(&key_of(tenant, "bad")).is_some());
+        assert_eq!(is_held(), [true, true]);
+        let modules = BTreeSet::from([("demo", Digest::of(b"bad"))]);
+        assert!(trials.release(&BTreeSet::new(), &modules) && !trials.release(&BTreeSet::new(), &modules));
+        assert_eq!(is_held(), [false, true]);
     }
 
     #[test]
@@ -370,7 +399,10 @@ mod tests {
                 ends(begin(&trials, "worse"));
                 let _ = trials.held(&key("bad"));
                 drop(Trials::open(&state));
-                assert!(!Trials::open(&state).release(|other| *other == key("other")), "{name} was {what}");
+                assert!(
+                    !Trials::open(&state).release(&BTreeSet::from([key("other")]), &BTreeSet::new()),
+                    "{name} was {what}"
+                );
             }
         }
     }

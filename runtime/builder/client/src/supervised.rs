@@ -28,6 +28,8 @@ const DESCRIPTORS: usize = 4;
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
+    /// It opens its devices: from now on there may be something to clean up after it.
+    Opening,
     /// It is up: from now on it is started again if it crashes.
     Up,
     /// A builder with these arguments is to be started.
@@ -46,7 +48,7 @@ pub enum BuilderEnd {
     NotStarted(String),
 }
 
-/// Sends a request with its descriptors, none for [`Request::Up`].
+/// Sends a request, and the descriptors of a builder.
 ///
 /// # Errors
 /// The kernel's, also if the supervisor has ended.
@@ -113,9 +115,10 @@ impl SupervisedBuilder {
     pub(crate) fn try_wait(&mut self) -> io::Result<Option<BuilderEnd>> {
         const SHORT: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
         let mut ready = [PollFd::new(&self.status, PollFlags::IN)];
-        if poll(&mut ready, Some(&SHORT))? == 0 {
-            return Ok(None);
-        }
+        match poll(&mut ready, Some(&SHORT)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            polled => polled?,
+        };
         // Written in one piece, and shorter than what a pipe keeps together.
         self.status.read_to_end(&mut self.told)?;
         if self.told.is_empty() {
