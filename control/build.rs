@@ -5,7 +5,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use prost_reflect::{DescriptorPool, DynamicMessage, ExtensionDescriptor, MethodDescriptor, ServiceDescriptor};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, ExtensionDescriptor, Kind, MessageDescriptor, MethodDescriptor, ServiceDescriptor,
+};
 
 /// The service that the wrapper `Guarded` is for.
 const SERVICE: &str = "pinion.v1.Control";
@@ -24,7 +26,10 @@ struct Row {
     path: String,
     role: &'static str,
     request_bytes_max: u64,
+    tenant_request_bytes_max: u64,
     deadline_s: u64,
+    /// The source of the shape of its request, or of none.
+    shape: String,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -53,10 +58,11 @@ fn access(pool: &DescriptorPool) -> Result<String, Box<dyn Error>> {
     }
     let mut text =
         "/// Every method of every service, with what it takes to call it.\npub const ROWS: &[Row] = &[\n".to_owned();
-    for Row { path, role, request_bytes_max, deadline_s } in rows {
+    for Row { path, role, request_bytes_max, tenant_request_bytes_max, deadline_s, shape } in rows {
         writeln!(
             text,
-            "    Row {{ path: {path:?}, least: Role::{role}, request_bytes_max: {request_bytes_max}, deadline_s: {deadline_s} }},"
+            "    Row {{ path: {path:?}, least: Role::{role}, request_bytes_max: {request_bytes_max}, \
+             tenant_request_bytes_max: {tenant_request_bytes_max}, deadline_s: {deadline_s}, shape: {shape} }},"
         )?;
     }
     Ok(format!("{text}];\n\n{wrapper}"))
@@ -82,10 +88,42 @@ fn stated(option: &ExtensionDescriptor, method: &MethodDescriptor) -> Result<Row
         Some(3) => "Operator",
         _ => return Err(missing.into()),
     };
-    match (number("request_bytes_max"), number("deadline_s")) {
-        (Some(request_bytes_max @ 1..), Some(deadline_s)) => Ok(Row { path, role, request_bytes_max, deadline_s }),
-        _ => Err(missing.into()),
+    let (Some(request_bytes_max @ 1..), Some(deadline_s)) = (number("request_bytes_max"), number("deadline_s")) else {
+        return Err(missing.into());
+    };
+    let of_tenants = number("tenant_request_bytes_max").filter(|bytes| *bytes > 0);
+    let tenant_request_bytes_max = of_tenants.unwrap_or(request_bytes_max);
+    let shape = format!("Some(&{})", shape(&method.input())?);
+    Ok(Row { path, role, request_bytes_max, tenant_request_bytes_max, deadline_s, shape })
+}
+
+/// Returns the source of a message's shape: its fields that are repeated or messages, with the size of an element.
+fn shape(message: &MessageDescriptor) -> Result<String, Box<dyn Error>> {
+    let mut fields = String::new();
+    for field in message.fields() {
+        let (rust_type, inner) = match field.kind() {
+            Kind::Message(inner) => (rust_type(inner.full_name()), format!("Some(&{})", shape(&inner)?)),
+            Kind::String | Kind::Bytes if field.is_list() => ("String".to_owned(), "None".to_owned()),
+            _ if field.is_list() => {
+                return Err(format!(
+                    "{}: requests have no lists of numbers, whose memory is not bounded",
+                    field.full_name()
+                )
+                .into());
+            }
+            _ => continue,
+        };
+        let element_bytes = match field.is_list() {
+            true => format!("size_of::<{rust_type}>() as u64"),
+            false => "0".to_owned(),
+        };
+        let (number, is_list) = (field.number(), field.is_list());
+        write!(
+            fields,
+            "Field {{ number: {number}, is_list: {is_list}, element_bytes: {element_bytes}, message: {inner} }}, "
+        )?;
     }
+    Ok(format!("Shape {{ fields: &[{fields}] }}"))
 }
 
 /// Returns the row that a method of another service is given here.
@@ -95,7 +133,8 @@ fn given(method: &MethodDescriptor) -> Result<Row, Box<dyn Error>> {
         .iter()
         .find(|(other, ..)| *other == path)
         .ok_or_else(|| format!("{path}: give it a row in OTHERS of control/build.rs, for it is served, too"))?;
-    Ok(Row { path, role: "TenantViewer", request_bytes_max, deadline_s })
+    let (role, shape) = ("TenantViewer", "None".to_owned());
+    Ok(Row { path, role, request_bytes_max, tenant_request_bytes_max: request_bytes_max, deadline_s, shape })
 }
 
 /// Returns the source of `Guarded`, with one method for each of the service.
@@ -129,8 +168,12 @@ fn wrapper(service: &ServiceDescriptor) -> String {
     )
 }
 
+/// Returns the path of a message's type. Types within a message are in a module of its name.
 fn rust_type(full_name: &str) -> String {
-    format!("proto::{}", full_name.strip_prefix(PACKAGE).unwrap_or(full_name))
+    let mut path: Vec<&str> = full_name.strip_prefix(PACKAGE).unwrap_or(full_name).split('.').collect();
+    let name = path.pop().unwrap_or_default();
+    let modules: String = path.into_iter().map(|outer| format!("{}::", snake_case(outer))).collect();
+    format!("proto::{modules}{name}")
 }
 
 /// Returns a method's name as its function is called.

@@ -13,7 +13,10 @@
 mod caller;
 mod own_part;
 mod scope;
+mod shape;
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -21,6 +24,7 @@ use tonic::{Code, Request, Response, Status, Streaming};
 pub use self::caller::{Caller, Certificate, Role};
 pub(crate) use self::own_part::own_part;
 pub(crate) use self::scope::Scoped;
+pub(crate) use self::shape::{Field, Shape};
 use crate::proto;
 
 include!(concat!(env!("OUT_DIR"), "/access.rs"));
@@ -34,8 +38,12 @@ pub struct Row {
     pub least: Role,
     /// The most bytes of one request message.
     pub request_bytes_max: u64,
+    /// The same, of tenants' callers.
+    pub tenant_request_bytes_max: u64,
     /// How long one call may take, in seconds; 0 for streams that may last.
     pub deadline_s: u64,
+    /// None of the services beside the API, whose messages are small.
+    pub(crate) shape: Option<&'static Shape>,
 }
 
 impl Row {
@@ -45,10 +53,20 @@ impl Row {
         ROWS.iter().find(|row| row.path == path)
     }
 
+    /// Returns the method's name alone.
+    pub(crate) fn method(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
     /// Returns how long one call may take; none for streams that may last.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         (self.deadline_s > 0).then_some(Duration::from_secs(self.deadline_s))
+    }
+
+    /// Returns the most bytes of one request message of a caller.
+    pub(crate) fn bytes_max(&self, caller: &Caller) -> u64 {
+        if caller.tenant().is_some() { self.tenant_request_bytes_max } else { self.request_bytes_max }
     }
 
     /// Refuses callers of a lesser role.
@@ -56,7 +74,7 @@ impl Row {
         if caller.role() >= self.least {
             return Ok(());
         }
-        let (method, least, role) = (self.path.rsplit('/').next().unwrap_or_default(), self.least, caller.role());
+        let (method, least, role) = (self.method(), self.least, caller.role());
         Err(Status::new(
             Code::PermissionDenied,
             format!("{method} needs the role {least}, and this identity has {role}: ask the operator for another one"),
@@ -68,6 +86,24 @@ impl Row {
 pub(crate) fn caller<M>(request: &Request<M>) -> Result<&Caller, Status> {
     let none = "this request comes without an identity: connect to the node's socket, or with a certificate";
     request.extensions().get::<Caller>().ok_or_else(|| Status::unauthenticated(none))
+}
+
+/// What a request takes of its identity's account. It is given back when the last clone is dropped, so work that goes on
+/// after its call was given up keeps one.
+#[derive(Clone)]
+pub(crate) struct Charge {
+    _taken: Arc<dyn Any + Send + Sync>,
+}
+
+impl Charge {
+    pub(crate) fn new(taken: Arc<dyn Any + Send + Sync>) -> Self {
+        Self { _taken: taken }
+    }
+
+    /// Returns what a request takes; none on the Unix socket.
+    pub(crate) fn of<M>(request: &Request<M>) -> Option<Self> {
+        request.extensions().get().cloned()
+    }
 }
 
 /// Passes a request that its caller may make, narrowed to the caller's tenant.

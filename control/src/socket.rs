@@ -13,6 +13,7 @@ mod accounts;
 mod admission;
 mod authority;
 mod connections;
+mod elements;
 mod identity;
 mod limits;
 mod peer;

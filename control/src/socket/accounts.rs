@@ -119,38 +119,68 @@ impl Account {
         Arc::clone(&self.requests).try_acquire_owned().map_err(full)
     }
 
-    /// Takes room for a message that arrives.
-    pub(super) fn message(self: &Arc<Self>, bytes: u64) -> Result<MessageBytes, Status> {
-        let max = self.bytes.max;
-        if !self.bytes.take(bytes) {
+    /// Takes room for more bytes of a message that has taken so many already.
+    fn take(&self, taken: &mut Taken, more: u64) -> Result<(), Status> {
+        let (max, bytes) = (self.bytes.max, taken.bytes.saturating_add(more));
+        if !self.bytes.take(more) {
             return Err(Status::resource_exhausted(format!(
-                "this message has {bytes} bytes, and with those of this identity that are arriving already there would be more than {max}: \
-                 send it when they have arrived"
+                "this message takes {bytes} bytes of memory, and with the others of this identity there would be more than {max}: \
+                 send less at once, or send it when their calls have ended"
             )));
         }
-        if bytes > SMALL_BYTES_MAX && !self.bytes_of_all.take(bytes) {
-            self.bytes.give_back(bytes);
+        let of_all = if bytes > SMALL_BYTES_MAX { bytes } else { 0 };
+        if !self.bytes_of_all.take(of_all - taken.of_all) {
+            self.bytes.give_back(more);
             return Err(Status::resource_exhausted(format!(
-                "this message has {bytes} bytes, and the node has no room for it at the moment: send it again in some seconds"
+                "this message takes {bytes} bytes of memory, and the node has no room for it at the moment: send it again in some seconds"
             )));
         }
-        Ok(MessageBytes { account: Arc::clone(self), bytes })
+        *taken = Taken { bytes, of_all };
+        Ok(())
+    }
+
+    fn give_back(&self, taken: &mut Taken) {
+        let Taken { bytes, of_all } = std::mem::take(taken);
+        self.bytes.give_back(bytes);
+        self.bytes_of_all.give_back(of_all);
     }
 }
 
-/// The room that a message takes, until this is dropped.
-pub(super) struct MessageBytes {
+/// The memory that the message of a request takes, or of several the last, until this is dropped: its bytes as they
+/// arrive, and its elements.
+pub(super) struct RequestBytes {
     account: Arc<Account>,
-    bytes: u64,
+    taken: Mutex<Taken>,
 }
 
-impl Drop for MessageBytes {
+#[derive(Default)]
+struct Taken {
+    bytes: u64,
+    /// Those that count among the bytes of all identities.
+    of_all: u64,
+}
+
+impl RequestBytes {
+    pub(super) fn new(account: Arc<Account>) -> Self {
+        Self { account, taken: Mutex::default() }
+    }
+
+    /// Gives back what the message before took, and takes room for the bytes of the next one.
+    pub(super) fn begin(&self, bytes: u64) -> Result<(), Status> {
+        let mut taken = lock(&self.taken);
+        self.account.give_back(&mut taken);
+        self.account.take(&mut taken, bytes)
+    }
+
+    /// Takes more room for the message.
+    pub(super) fn grow(&self, more: u64) -> Result<(), Status> {
+        self.account.take(&mut lock(&self.taken), more)
+    }
+}
+
+impl Drop for RequestBytes {
     fn drop(&mut self) {
-        let Self { account, bytes } = self;
-        account.bytes.give_back(*bytes);
-        if *bytes > SMALL_BYTES_MAX {
-            account.bytes_of_all.give_back(*bytes);
-        }
+        self.account.give_back(&mut lock(&self.taken));
     }
 }
 
@@ -224,17 +254,23 @@ mod tests {
         let limits = Limits { request_bytes_at_once: 2 * large, request_bytes_of_all: 3 * large, ..Limits::default() };
         let of_all = Arc::new(Room::new(limits.request_bytes_of_all));
         let [one, other] = [(); 2].map(|()| Arc::new(Account::new(&limits, None, &of_all)));
-        let refused =
-            |account: &Arc<Account>, bytes| account.message(bytes).err().map(|status| status.message().to_owned());
-        let taken = [one.message(large).unwrap(), one.message(large).unwrap()];
+        let begin = |account: &Arc<Account>, bytes| {
+            let request = RequestBytes::new(Arc::clone(account));
+            request.begin(bytes).map(|()| request)
+        };
+        let refused = |account, bytes| begin(account, bytes).err().map(|status| status.message().to_owned());
+        let taken = [begin(&one, large).unwrap(), begin(&one, large).unwrap()];
         let of_identity = refused(&one, 1).unwrap();
-        assert!(of_identity.contains("has 1 bytes") && of_identity.contains(&format!("more than {}", 2 * large)));
-        let last = other.message(large).unwrap();
+        assert!(of_identity.contains("takes 1 bytes") && of_identity.contains(&format!("more than {}", 2 * large)));
+        let last = begin(&other, SMALL_BYTES_MAX).unwrap();
+        last.grow(1).unwrap();
         assert!(refused(&other, large).unwrap().contains("no room for it at the moment"));
         assert_eq!(refused(&other, SMALL_BYTES_MAX), None, "small messages find room");
-        drop(taken);
+        let grown = begin(&other, SMALL_BYTES_MAX).unwrap();
+        assert!(grown.grow(1).unwrap_err().message().contains(&format!("takes {large} bytes")));
+        drop((taken, grown));
         assert_eq!(refused(&other, large), None);
-        drop(last);
+        last.begin(0).unwrap();
         assert_eq!([&one.bytes, &other.bytes, &of_all].map(|room| room.used.load(Ordering::Relaxed)), [0; 3]);
     }
 }

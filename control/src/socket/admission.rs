@@ -12,11 +12,12 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
+use super::accounts::RequestBytes;
 use super::limits::Limits;
 use super::peer::Peer;
 use super::request_body::RequestBody;
 use super::response_body::{Bounds, Held, ResponseBody, too_late};
-use crate::access::Row;
+use crate::access::{Charge, Row};
 
 /// Adds [`Admission`] to all services.
 #[derive(Clone)]
@@ -93,10 +94,17 @@ where
         let times = self.times;
         let deadline = row.deadline().map(|deadline| Instant::now() + deadline);
         request.extensions_mut().insert(peer.caller.clone());
-        let account = peer.remote.as_ref().map(|remote| Arc::clone(&remote.account));
-        let request = request.map(|body| Body::new(RequestBody::new(body, row, account, times.request_stall)));
+        let taken = peer.remote.as_ref().map(|remote| Arc::new(RequestBytes::new(Arc::clone(&remote.account))));
+        let charge = taken.clone().map(|taken| Charge::new(taken));
+        if let Some(charge) = &charge {
+            request.extensions_mut().insert(charge.clone());
+        }
+        let bytes_max = row.bytes_max(&peer.caller);
+        let request = request.map(|body| Body::new(RequestBody::new(body, row, bytes_max, taken, times.request_stall)));
         let response = self.inner.call(request);
         Box::pin(async move {
+            // The body is dropped as soon as it was read, and what was decoded from it is kept longer.
+            let _charge = charge;
             let response = match deadline {
                 Some(deadline) => timeout_at(deadline, response).await,
                 None => Ok(response.await),

@@ -30,10 +30,11 @@ pub struct Limits {
     pub requests_at_once: usize,
     /// Requests of one tenant in a second; for a moment it may make twice as many.
     pub requests_per_second: NonZeroU32,
-    /// Bytes of requests that arrive at the same time, of one tenant, or of all operators' certificates together: one
-    /// change of the largest size, and some small ones.
+    /// Memory of requests until their calls have ended, of one tenant, or of all operators' certificates together: their
+    /// encoded bytes, and what the elements of their lists take once they are decoded. Enough for one change of the
+    /// largest size, and some small ones.
     pub request_bytes_at_once: u64,
-    /// The same, of all identities together. Messages of at most 64 KiB do not count.
+    /// The same, of all identities together. Requests that take at most 64 KiB do not count.
     pub request_bytes_of_all: u64,
     /// How long a handshake may take.
     pub handshake_time: Duration,

@@ -1,7 +1,7 @@
 //! The body of a request, which ends in an error if a message is too long or if it stops arriving.
 //!
 //! Messages in gRPC have a prefix: a byte of flags, and four with the length. The length is judged as soon as it has
-//! arrived, so that nothing of a message that is too long is kept.
+//! arrived, so that nothing of a message that is too long is kept, and its elements before they are decoded.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use tokio::time::{Instant, Sleep};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::accounts::{Account, MessageBytes};
+use super::accounts::RequestBytes;
+use super::elements::Elements;
 use crate::access::Row;
 
 const PREFIX_BYTES: usize = 5;
@@ -25,36 +26,46 @@ const PAUSES: u32 = 4;
 pub(super) struct RequestBody {
     inner: Body,
     row: &'static Row,
-    /// None on the Unix socket.
-    account: Option<Arc<Account>>,
+    bytes_max: u64,
+    /// What the message under way takes, until the call ends. None on the Unix socket.
+    taken: Option<Arc<RequestBytes>>,
     next: Next,
-    /// The room that the message under way takes.
-    message: Option<MessageBytes>,
     pauses: Pauses,
 }
 
 /// What the next byte is.
 enum Next {
     Prefix { bytes: [u8; PREFIX_BYTES], len: usize },
-    Message { left: u64 },
+    Message { left: u64, elements: Elements },
 }
 
 const PREFIX: Next = Next::Prefix { bytes: [0; PREFIX_BYTES], len: 0 };
 
 impl RequestBody {
-    /// `stall` is the longest pause.
-    pub(super) fn new(inner: Body, row: &'static Row, account: Option<Arc<Account>>, stall: Duration) -> Self {
+    /// `bytes_max` is the length of the longest message, and `stall` the longest pause.
+    pub(super) fn new(
+        inner: Body,
+        row: &'static Row,
+        bytes_max: u64,
+        taken: Option<Arc<RequestBytes>>,
+        stall: Duration,
+    ) -> Self {
         let pauses = Pauses { longest: stall, left: stall * PAUSES, current: None };
-        Self { inner, row, account, next: PREFIX, message: None, pauses }
+        Self { inner, row, bytes_max, taken, next: PREFIX, pauses }
     }
 
-    /// Follows the messages in the bytes, and refuses one that is too long.
+    /// Follows the messages in the bytes, and refuses one that is too long or has too many elements.
     fn judge(&mut self, mut data: &[u8]) -> Result<(), Status> {
         while !data.is_empty() {
             match &mut self.next {
-                Next::Message { left } => {
-                    let some = (*left).min(data.len() as u64);
-                    (*left, data) = (*left - some, &data[some as usize..]);
+                Next::Message { left, elements } => {
+                    let (some, rest) = data.split_at(data.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
+                    (*left, data) = (*left - some.len() as u64, rest);
+                    let before = elements.decoded_bytes();
+                    elements.read(some)?;
+                    if let Some(taken) = &self.taken {
+                        taken.grow(elements.decoded_bytes() - before)?;
+                    }
                 }
                 Next::Prefix { bytes, len } => {
                     let some = data.len().min(PREFIX_BYTES - *len);
@@ -66,7 +77,7 @@ impl RequestBody {
                     }
                 }
             }
-            if matches!(self.next, Next::Message { left: 0 }) {
+            if matches!(self.next, Next::Message { left: 0, .. }) {
                 self.next = PREFIX;
             }
         }
@@ -74,19 +85,18 @@ impl RequestBody {
     }
 
     fn begin_message(&mut self, bytes: u64) -> Result<(), Status> {
-        let Row { path, request_bytes_max: max, .. } = self.row;
-        if bytes > *max {
-            let method = path.rsplit('/').next().unwrap_or_default();
+        let max = self.bytes_max;
+        if bytes > max {
+            let method = self.row.method();
             return Err(Status::resource_exhausted(format!(
                 "{method} takes messages of at most {max} bytes, and this one has {bytes}: send less at once"
             )));
         }
-        // The message before has been passed on.
-        self.message = None;
-        if let Some(account) = &self.account {
-            self.message = Some(account.message(bytes)?);
+        if let Some(taken) = &self.taken {
+            // The message before has been passed on.
+            taken.begin(bytes)?;
         }
-        self.next = Next::Message { left: bytes };
+        self.next = Next::Message { left: bytes, elements: Elements::new(self.row, bytes) };
         Ok(())
     }
 }
@@ -152,9 +162,9 @@ mod tests {
     use super::*;
 
     fn body(bytes_max: u64) -> RequestBody {
-        let row = Row::of("/pinion.v1.Control/UploadModule").unwrap();
-        let row = Box::leak(Box::new(Row { request_bytes_max: bytes_max, ..*row }));
-        RequestBody::new(Body::empty(), row, None, Duration::from_secs(1))
+        // Its messages are not followed further.
+        let row = Row::of("/grpc.health.v1.Health/Check").unwrap();
+        RequestBody::new(Body::empty(), row, bytes_max, None, Duration::from_secs(1))
     }
 
     #[test]

@@ -129,7 +129,7 @@ async fn look(shared: Arc<Mutex<Shared>>, bounds: Bounds) {
 
 /// Returns the status of a call that took too long.
 pub(super) fn too_late(row: &Row) -> Status {
-    let method = row.path.rsplit('/').next().unwrap_or_default();
+    let method = row.method();
     let most_s = row.deadline().unwrap_or_default().as_secs();
     Status::deadline_exceeded(format!(
         "{method} took longer than {most_s} s, which is the most: what was begun may still be done"

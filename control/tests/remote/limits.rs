@@ -17,9 +17,11 @@ use tonic::transport::Endpoint;
 use crate::authority::{ADMIN, RIVAL, VIEWER};
 use crate::calls::{begin, call, endless, take, until_ok};
 use crate::served::{PATIENCE, Remote, limits};
+use crate::support::wasm;
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";
 const GET_LOGS: &str = "/pinion.v1.Control/GetLogs";
+const APPLY: &str = "/pinion.v1.Control/Apply";
 const UPLOAD: &str = "/pinion.v1.Control/UploadModule";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A time limit that is over soon.
@@ -37,6 +39,7 @@ async fn a_message_longer_than_its_method_allows_is_refused_with_both_numbers() 
     let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
     for (channel, path, bytes, max) in [
         (&admin, GET_STATUS, 4097, "4096"),
+        (&admin, APPLY, (16 << 20) + 1, "16777216"),
         (&admin, UPLOAD, (4 << 20) + 1, "4194304"),
         (&remote.local(), GET_STATUS, 1 << 20, "4096"),
     ] {
@@ -44,6 +47,59 @@ async fn a_message_longer_than_its_method_allows_is_refused_with_both_numbers() 
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
         assert!(refused.message().contains(max) && refused.message().contains(&bytes.to_string()), "{refused:?}");
     }
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn a_message_of_too_many_elements_is_refused_whoever_sends_it() {
+    let remote = Remote::start(limits()).await;
+    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
+    for channel in [&admin, &remote.local()] {
+        // Empty modules.
+        let refused = call(channel, APPLY, [0x0a, 0].repeat(300_000)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+        assert!(refused.message().contains("at most 262144 elements"), "{refused:?}");
+    }
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn elements_count_as_the_memory_that_they_take_once_decoded() {
+    let remote = Remote::start(Limits { request_bytes_at_once: 1 << 20, ..limits() }).await;
+    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
+    let refused = call(&admin, APPLY, [0x0a, 0].repeat(32 << 10)).await.unwrap_err();
+    assert!(refused.message().contains("there would be more than 1048576"), "{refused:?}");
+    assert_eq!(call(&admin, APPLY, [0x0a, 0].repeat(1 << 10)).await.unwrap_err().code(), Code::PermissionDenied);
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn a_change_counts_among_the_bytes_of_its_tenant_until_it_is_made() {
+    let remote = Remote::start(Limits { request_bytes_at_once: 1 << 20, ..limits() }).await;
+    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
+    let mut operator = pinion_control::Client::connect(&remote.served.socket).await.unwrap();
+    let tenant = proto::Tenant { name: "demo".into(), ..Default::default() };
+    let made = proto::ApplyRequest { tenants: vec![tenant], ..Default::default() };
+    call(&remote.local(), APPLY, made.encode_to_vec()).await.unwrap();
+    let digest = operator.upload(&"demo".parse().unwrap(), wasm("m")).await.unwrap().to_string();
+    let module = proto::Module { tenant: "demo".into(), name: "m".into(), digest, size_bytes: 0 };
+    let stage = proto::Stage { module: "m".into(), config: vec![7; 60 << 10], ..Default::default() };
+    let chain = proto::Chain { tenant: "demo".into(), name: "c".into(), stages: vec![stage; 10], ..Default::default() };
+    let change = proto::ApplyRequest { modules: vec![module], chains: vec![chain], ..Default::default() };
+    *remote.served.node.build_time.lock().unwrap() = Duration::from_secs(2);
+    let first = tokio::spawn({
+        let (admin, change) = (admin.clone(), change.encode_to_vec());
+        async move { call(&admin, APPLY, change).await }
+    });
+    while !remote.served.node.calls.lock().unwrap().iter().any(|call| call.starts_with("build")) {
+        assert!(!first.is_finished(), "the first change takes two seconds");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let refused = call(&admin, APPLY, change.encode_to_vec()).await.unwrap_err();
+    assert!(refused.message().contains("there would be more than 1048576"), "{refused:?}");
+    first.await.unwrap().unwrap();
+    call(&admin, APPLY, change.encode_to_vec()).await.unwrap();
+    drop(operator);
     remote.stop_after_answer().await;
 }
 
