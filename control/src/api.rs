@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::access::{self, Guarded, own_part};
-use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind, turn_of};
+use crate::access::{self, Charge, Guarded, own_part};
+use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
 use crate::metrics::MetricFilter;
 use crate::model::{Effect, ObjectRef, Outcome, TenantName};
 use crate::node::{ChainInstanceStatus, FwpStatus};
@@ -146,11 +146,12 @@ impl ControlService {
         Ok(Response::new(proto::UploadResponse { digest: digest.to_string(), size_bytes }))
     }
 
-    /// As [`Self::blocking`], for changes that a tenant asks for and that may take long. Waits for one of the tenant's places, and
-    /// keeps it to the end of the work.
+    /// As [`Self::blocking`], for changes that may take long. Waits for one of the places of the tenant that asks; the
+    /// operator needs none. Keeps it, and what the request takes of its account, to the end of the work.
     async fn with_place<T: Send + 'static>(
         &self,
         tenant: Option<&TenantName>,
+        charge: Option<Charge>,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, Status> {
         let place: Option<Place> = match tenant {
@@ -158,7 +159,7 @@ impl ControlService {
             None => None,
         };
         self.blocking(move |control| {
-            let _place = place;
+            let _held = (place, charge);
             work(control)
         })
         .await
@@ -204,7 +205,7 @@ impl proto::control_server::Control for ControlService {
     }
 
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::ApplyResponse>, Status> {
-        let caller = access::caller(&request)?.clone();
+        let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
         let request = request.into_inner();
         let modules: Vec<crate::model::Module> = parse_all(request.modules)?;
         let named = |m: crate::model::Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
@@ -214,9 +215,9 @@ impl proto::control_server::Control for ControlService {
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
         };
-        let tenant = request.tenant().cloned();
         let by = caller.tenant().cloned();
-        let changed = self.with_place(tenant.as_ref(), move |control| control.apply_as(by.as_ref(), request)).await?;
+        let changed =
+            self.with_place(caller.tenant(), charge, move |control| control.apply_as(by.as_ref(), request)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "applied");
         let names_upload = |it: &ObjectRef| matches!(it, ObjectRef::Module { .. } | ObjectRef::Chain { .. });
         let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
@@ -228,11 +229,11 @@ impl proto::control_server::Control for ControlService {
     }
 
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
-        let caller = access::caller(&request)?.clone();
+        let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
         let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
-        let tenant = turn_of(&objects).cloned();
         let by = caller.tenant().cloned();
-        let changed = self.with_place(tenant.as_ref(), move |control| control.delete_as(by.as_ref(), objects)).await?;
+        let changed =
+            self.with_place(caller.tenant(), charge, move |control| control.delete_as(by.as_ref(), objects)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "deleted");
         self.collect_garbage_later();
         let outcomes = changed.outcomes.iter().map(Into::into).collect();

@@ -45,8 +45,9 @@ pub(super) async fn invoke(
     let call = Call::try_from(request).map_err(bad_message)?;
     if !service.control.has_chain(&call.tenant, &call.chain) {
         let (tenant, name) = (call.tenant.clone(), call.chain.clone());
-        let make = move |control: &Control| control.make_chain_of_module(caller.as_ref(), &tenant, &name);
-        service.with_place(Some(&call.tenant), make).await?;
+        let by = caller.clone();
+        let make = move |control: &Control| control.make_chain_of_module(by.as_ref(), &tenant, &name);
+        service.with_place(caller.as_ref(), None, make).await?;
     }
     let Call { tenant, chain, timeout, .. } = call.clone();
     let (answer, answered) = oneshot::channel();
