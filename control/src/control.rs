@@ -27,11 +27,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
-pub(crate) use self::change::turn_of;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
-use self::turn_lock::TurnLock;
+use self::turn_lock::{Party, TurnLock};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
@@ -181,7 +180,7 @@ pub struct Control {
     store: Arc<Store>,
     node: Arc<dyn Node>,
     /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build. Taken
-    /// in turns of tenants.
+    /// in turns of parties.
     changing: TurnLock,
     /// Held for a whole upload, in turns of tenants. Looking at one module at a time bounds the resources that uploads use, and garbage
     /// can't be collected between an admission and the moment its upload is stored.
@@ -276,7 +275,7 @@ impl Control {
         if found != *announced {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
-        let _one_at_a_time = self.admitting.lock(Some(tenant));
+        let _one_at_a_time = self.admitting.lock(&Party::Tenant(tenant.clone()));
         self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
         match kind {
             UploadKind::Module => self.node.admit(bytes)?,
@@ -295,7 +294,7 @@ impl Control {
             Err(refused) => ControlError::from(refused),
         };
         if self.store.has_garbage(&desired, SystemTime::now())? {
-            self.remove_garbage(Some(&new.tenant))?;
+            self.remove_garbage(&Party::Tenant(new.tenant.clone()))?;
             if check_upload(&self.store.uploads()?, new, terms).is_ok() {
                 return Ok(());
             }
@@ -384,13 +383,13 @@ impl Control {
 
     /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
-        let _no_upload = self.admitting.lock(None);
-        self.remove_garbage(None)
+        let _no_upload = self.admitting.lock(&Party::Node);
+        self.remove_garbage(&Party::Node)
     }
 
-    /// Removes it in the turn of this tenant, or of the node. Called with the lock of uploads held.
-    fn remove_garbage(&self, whose: Option<&TenantName>) -> Result<(), StoreError> {
-        let _no_change = self.changing.lock(whose);
+    /// Removes it in the turn of this party. Called with the lock of uploads held.
+    fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
+        let _no_change = self.changing.lock(party);
         self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 

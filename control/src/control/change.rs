@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
+use super::turn_lock::Party;
 use super::{ApplyRequest, Changed, Control, ControlError, lock};
 use crate::model::{
     Applied, CHAINS_MAX, ChainKey, ChainName, Change, DesiredState, Ingredients, Invalid, ModuleName, ObjectRef,
@@ -67,9 +68,9 @@ impl Control {
 
     /// As [`Control::apply`], for a caller of this tenant, or else the operator.
     pub fn apply_as(&self, caller: Option<&TenantName>, request: ApplyRequest) -> Result<Changed, ControlError> {
-        let tenant = request.tenant().cloned();
+        let party = Party::of(caller, request.tenant());
         let ApplyRequest { tenants, modules, chains, rules } = request;
-        self.change(caller, tenant.as_ref(), || {
+        self.change(&party, || {
             let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
             let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
             Ok(Change { tenants: tenants.clone(), modules, chains, rules: rules.clone(), delete: Vec::new() })
@@ -83,19 +84,18 @@ impl Control {
 
     /// As [`Control::delete`], for a caller of this tenant, or else the operator.
     pub fn delete_as(&self, caller: Option<&TenantName>, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        let tenant = turn_of(&objects).cloned();
-        self.change(caller, tenant.as_ref(), || Ok(Change { delete: objects.clone(), ..Change::default() }))
+        let party = Party::of(caller, turn_of(&objects));
+        self.change(&party, || Ok(Change { delete: objects.clone(), ..Change::default() }))
     }
 
     /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, as
     /// uploads may have come and gone.
     fn change(
         &self,
-        caller: Option<&TenantName>,
-        tenant: Option<&TenantName>,
+        party: &Party,
         change: impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Changed, ControlError> {
-        self.built(tenant, |builds| self.attempt(caller, tenant, builds, &change))
+        self.built(party, |builds| self.attempt(party, builds, &change))
             .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
@@ -103,14 +103,14 @@ impl Control {
     /// What was built for a change that is refused is removed.
     fn built<T>(
         &self,
-        tenant: Option<&TenantName>,
+        party: &Party,
         attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>,
     ) -> Result<T, ControlError> {
         let mut builds = Builds::default();
         let made = self.built_in_rounds(&mut builds, attempt);
         let is_stopping = matches!(made, Err(ControlError::Refused(Refusal::Stopping)));
         if made.is_err() && !std::mem::take(&mut builds.holds).is_empty() && !is_stopping {
-            let _changing = self.changing.lock(tenant);
+            let _changing = self.changing.lock(party);
             // The change may be durable although the store could not tell. Its caller is told of its own error all the same.
             if self.settle().is_ok() {
                 let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
@@ -137,15 +137,13 @@ impl Control {
 
     fn attempt(
         &self,
-        caller: Option<&TenantName>,
-        tenant: Option<&TenantName>,
+        party: &Party,
         builds: &Builds,
         change: &impl Fn() -> Result<Change, ControlError>,
     ) -> Result<Attempt<Changed>, ControlError> {
-        let _changing = self.changing.lock(tenant);
+        let _changing = self.changing.lock(party);
         self.settle()?;
-        // Here, as the tenant may have been deleted since the caller asked.
-        caller.map_or(Ok(()), |tenant| self.check_known(tenant))?;
+        self.check_party(party)?;
         let before = self.desired();
         let applied = before.apply(&change()?)?;
         if applied.changed() {
@@ -213,22 +211,31 @@ impl Control {
         tenant: &TenantName,
         name: &ChainName,
     ) -> Result<(), ControlError> {
-        self.built(Some(tenant), |builds| self.attempt_chain_of_module(builds, caller, tenant, name))
+        let party = Party::of(caller, Some(tenant));
+        self.built(&party, |builds| self.attempt_chain_of_module(builds, &party, tenant, name))
+    }
+
+    /// Refuses a tenant that does not exist. Called with the lock held, as it may have been deleted since its caller asked.
+    fn check_party(&self, party: &Party) -> Result<(), ControlError> {
+        match party {
+            Party::Tenant(tenant) => self.check_known(tenant),
+            Party::Operator(_) | Party::Node => Ok(()),
+        }
     }
 
     fn attempt_chain_of_module(
         &self,
         builds: &Builds,
-        caller: Option<&TenantName>,
+        party: &Party,
         tenant: &TenantName,
         name: &ChainName,
     ) -> Result<Attempt<()>, ControlError> {
-        let _changing = self.changing.lock(Some(tenant));
+        let _changing = self.changing.lock(party);
         self.settle()?;
         if self.has_chain(tenant, name) {
             return Ok(Attempt::Made(()));
         }
-        caller.map_or(Ok(()), |tenant| self.check_known(tenant))?;
+        self.check_party(party)?;
         let desired = self.desired();
         let module = ModuleName::new(name.as_str()).ok().filter(|module| desired.module(tenant, module).is_some());
         let Some(module) = module else {
@@ -294,7 +301,7 @@ impl Control {
 
 /// Returns the tenant in whose turn objects are deleted: that of the first that a tenant owns. Tenants themselves are the
 /// operator's, who must not wait for their changes.
-pub(crate) fn turn_of(objects: &[ObjectRef]) -> Option<&TenantName> {
+fn turn_of(objects: &[ObjectRef]) -> Option<&TenantName> {
     objects.iter().find(|object| !matches!(object, ObjectRef::Tenant { .. })).map(ObjectRef::tenant)
 }
 

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::turn_lock::Party;
 use super::{Control, lock};
 use crate::model::{ChainKey, DesiredState, Ingredients, ObjectRef, TenantName};
 use crate::node::{Hold, Refusal};
@@ -70,7 +71,7 @@ impl Control {
                 });
             }
         });
-        let _changing = self.changing.lock(None);
+        let _changing = self.changing.lock(&Party::Node);
         if self.node.retry(&whole, &[]) || when == BuildTime::Damage {
             self.follow(&self.desired());
         }
@@ -85,7 +86,7 @@ impl Control {
     fn build_chain(&self, whole: &DesiredState, chain: &ChainKey) -> (Option<Refusal>, Hold) {
         let chains = BTreeSet::from([chain.clone()]);
         let hold = {
-            let _changing = self.changing.lock(Some(&chain.0));
+            let _changing = self.changing.lock(&Party::Tenant(chain.0.clone()));
             self.node.hold(whole, &chains)
         };
         let refused = self.node.build(whole, &chains, &*self.store).pop();
@@ -99,7 +100,7 @@ impl Control {
         if followed.elapsed() < FOLLOW_INTERVAL {
             return;
         }
-        let _changing = self.changing.lock(None);
+        let _changing = self.changing.lock(&Party::Node);
         let _held = std::mem::take(&mut *lock(holds));
         if self.node.retry(whole, &[]) {
             self.follow(&self.desired());
@@ -109,7 +110,7 @@ impl Control {
 
     /// Notes, for the status, what has come of a chain's build, unless the chain was changed or built meanwhile.
     fn note(&self, whole: &DesiredState, chain: ChainKey, refusal: Option<Refusal>, when: BuildTime) {
-        let _changing = self.changing.lock(Some(&chain.0));
+        let _changing = self.changing.lock(&Party::Tenant(chain.0.clone()));
         let object = ObjectRef::Chain { tenant: chain.0.clone(), name: chain.1.clone() };
         // Most chains are built, and were: then nothing is copied for them.
         if refusal.is_none() && !lock(&self.not_built).contains_key(&object) {

@@ -1,5 +1,6 @@
-//! The lock that changes take, and uploads another one. Tenants take turns at it: for each of its turns a tenant waits for the one under way, and
-//! for one of each other tenant at most, however many changes these have. The node itself takes turns, too.
+//! The lock that changes take, and uploads another one. Parties take turns at it: for each of its turns a party waits for the one under way,
+//! and for one of each other party at most, however many changes these have. Parties are tenants, the operator for each tenant whose objects
+//! it changes, and the node itself.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,8 +8,26 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use super::lock;
 use crate::model::TenantName;
 
-/// Which party takes the lock: a tenant for a change of its own, `None` for the node.
-type Party = Option<TenantName>;
+/// Which party takes the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Party {
+    /// The node.
+    Node,
+    /// A tenant, for what its own callers ask for.
+    Tenant(TenantName),
+    /// The operator, for this tenant's objects, or for tenants themselves. So it does not wait for all that the tenant has asked for.
+    Operator(Option<TenantName>),
+}
+
+impl Party {
+    /// Returns the party of a caller of a tenant, or else of the operator, that changes objects of `changed`.
+    pub(super) fn of(caller: Option<&TenantName>, changed: Option<&TenantName>) -> Self {
+        match caller {
+            Some(tenant) => Party::Tenant(tenant.clone()),
+            None => Party::Operator(changed.cloned()),
+        }
+    }
+}
 
 /// The lock. It guards no data that a panic could leave half changed, so it is still usable after one.
 #[derive(Default)]
@@ -57,14 +76,14 @@ impl Queue {
 }
 
 impl TurnLock {
-    /// Takes the lock in the turn of this tenant, or of the node.
-    pub(super) fn lock(&self, tenant: Option<&TenantName>) -> Turn<'_> {
+    /// Takes the lock in the turn of this party.
+    pub(super) fn lock(&self, party: &Party) -> Turn<'_> {
         let mut queue = self.queue();
         if queue.holder.is_none() {
-            queue.holder = Some((tenant.cloned(), VecDeque::new()));
+            queue.holder = Some((party.clone(), VecDeque::new()));
             return Turn(self);
         }
-        let ticket = queue.enter(tenant.cloned());
+        let ticket = queue.enter(party.clone());
         while queue.granted != Some(ticket) {
             queue = self.passed_on.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
@@ -72,11 +91,11 @@ impl TurnLock {
         Turn(self)
     }
 
-    /// Returns whether a tenant's change waits for the lock. What the node waits for may take its time. Asked by the holder.
+    /// Returns whether a tenant's or the operator's change waits for the lock. What the node waits for may take its time. Asked by the holder.
     pub(super) fn is_waited_for(&self) -> bool {
         let queue = self.queue();
         let mut parties = queue.holder.iter().chain(&queue.waiting);
-        parties.any(|(party, tickets)| party.is_some() && !tickets.is_empty())
+        parties.any(|(party, tickets)| *party != Party::Node && !tickets.is_empty())
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -104,19 +123,24 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::thread;
 
-    fn tenant(name: &str) -> Party {
-        (!name.is_empty()).then(|| name.parse().unwrap())
+    /// Returns a tenant of this name, the operator for the tenant after a slash, or the node.
+    fn party(name: &str) -> Party {
+        match name.split_once('/') {
+            None if name.is_empty() => Party::Node,
+            None => Party::Tenant(name.parse().unwrap()),
+            Some((_, tenant)) => Party::of(None, (!tenant.is_empty()).then(|| tenant.parse().unwrap()).as_ref()),
+        }
     }
 
     /// Lets these parties come one after the other while the lock is held, and returns in which order they have it then.
     fn order_of(parties: &'static [&'static str]) -> Vec<&'static str> {
         let (changes, order) = (TurnLock::default(), Mutex::new(Vec::new()));
         thread::scope(|scope| {
-            let held = changes.lock(tenant("a").as_ref());
+            let held = changes.lock(&party("a"));
             for (before, name) in parties.iter().enumerate() {
                 let (changes, order) = (&changes, &order);
                 scope.spawn(move || {
-                    let _changing = changes.lock(tenant(name).as_ref());
+                    let _changing = changes.lock(&party(name));
                     lock(order).push(*name);
                 });
                 while changes.queue().waiting() == before {
@@ -135,12 +159,17 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_told_of_tenants_that_wait_and_not_of_the_node() {
+    fn the_operators_changes_of_a_tenants_objects_do_not_wait_for_all_of_that_tenants_own() {
+        assert_eq!(order_of(&["a", "a", "a", "/a", "/a", "/"]), ["/a", "/", "a", "/a", "a", "a"]);
+    }
+
+    #[test]
+    fn a_holder_is_told_of_tenants_and_the_operator_that_wait_and_not_of_the_node() {
         let changes = TurnLock::default();
-        let told = |party: &'static str| {
+        let told = |name: &'static str| {
             thread::scope(|scope| {
-                let held = changes.lock(tenant("a").as_ref());
-                scope.spawn(|| drop(changes.lock(tenant(party).as_ref())));
+                let held = changes.lock(&party("a"));
+                scope.spawn(|| drop(changes.lock(&party(name))));
                 while changes.queue().waiting() == 0 {
                     thread::yield_now();
                 }
@@ -149,7 +178,7 @@ mod tests {
                 is_waited_for
             })
         };
-        assert_eq!([told("a"), told("b"), told("")], [true, true, false]);
+        assert_eq!(["a", "b", "/a", "/", ""].map(told), [true, true, true, true, false]);
     }
 
     #[test]
@@ -161,10 +190,10 @@ mod tests {
     fn a_change_that_panics_lets_the_next_one_in() {
         let changes = TurnLock::default();
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let _changing = changes.lock(None);
+            let _changing = changes.lock(&Party::Node);
             panic!("as the node might");
         }));
         assert!(panicked.is_err());
-        drop(changes.lock(None));
+        drop(changes.lock(&Party::Node));
     }
 }
