@@ -4,10 +4,12 @@ mod support;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, Changed, UploadKind};
 use pinion_control::model::{Chain, Digest, ObjectRef, Tenant, TenantName};
+use pinion_control::node::Call;
 use pinion_control::{Client, Control, Store};
 use support::{Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use tonic::Code;
@@ -111,6 +113,40 @@ async fn what_contradicts_a_tenants_terms_is_refused_with_its_kind_of_error_and_
     let of = |name: &str| account.resources.iter().find(|resource| resource.name == name).unwrap();
     assert_eq!((of("chains").used, of("chains").limit, of("chains").refused), (1, Some(1), Some(1)));
     assert_eq!((of("upload_bytes").limit, of("upload_bytes").refused), (Some(0), Some(1)));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn chains_of_modules_that_are_invoked_by_name_count_as_chains_of_their_tenant() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let tenant = Tenant { chains_max: Some(2), ..Tenant::new(demo()) };
+    apply_all(&mut client, tenant).await.unwrap();
+    let mut modules = Vec::new();
+    for name in ["first", "second"] {
+        modules.push(named(name, client.upload(&demo(), wasm(name)).await.unwrap()));
+    }
+    client.apply(ApplyRequest { modules, ..ApplyRequest::default() }).await.unwrap();
+    let call = |name: &str| Call {
+        tenant: demo(),
+        chain: name.parse().unwrap(),
+        payload: Vec::new(),
+        timeout: Duration::from_secs(10),
+    };
+    client.invoke(call("first")).await.unwrap();
+    let (code, message) = refused(client.invoke(call("second")).await);
+    assert_eq!(code, Code::ResourceExhausted);
+    assert!(
+        message.starts_with("chains: tenant demo would have 3, and the operator grants it 2 (chains_max)"),
+        "{message}"
+    );
+    // What it has stays callable, and it may have another instead.
+    client.invoke(call("first")).await.unwrap();
+    client.delete(&[ObjectRef::Module { tenant: demo(), name: "first".parse().unwrap() }]).await.unwrap();
+    client.invoke(call("second")).await.unwrap();
+    let account = client.account(&demo()).await.unwrap();
+    let chains = account.resources.iter().find(|resource| resource.name == "chains").unwrap();
+    assert_eq!(chains.refused, Some(1));
     served.stop().await;
 }
 

@@ -213,6 +213,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         let party = Party::of(caller, Some(tenant));
         self.built(&party, |builds| self.attempt_chain_of_module(builds, &party, tenant, name))
+            .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
     /// Refuses a tenant that does not exist. Called with the lock held, as it may have been deleted since its caller asked.
@@ -243,11 +244,13 @@ impl Control {
         };
         let invoked = (tenant.clone(), module);
         let mut all_invoked = lock(&self.invoked_modules).clone();
+        let whole_before = desired.with_chains_of(&all_invoked);
         all_invoked.insert(invoked.clone());
         let whole = desired.with_chains_of(&all_invoked);
         if whole.chain(tenant, name).is_none() {
             return Err(Invalid::TooMany { kind: "chains", count: CHAINS_MAX + 1, max: CHAINS_MAX }.into());
         }
+        whole.check_quotas(&whole_before)?;
         self.node.check(&desired, &whole)?;
         let chains = builds.wanted(&whole, BTreeSet::from([(tenant.clone(), name.clone())]));
         let hold = self.node.hold(&whole, &chains);

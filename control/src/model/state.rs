@@ -289,8 +289,13 @@ impl DesiredState {
     /// Returns the state after the change, or why it can't be made. Does not modify this state.
     pub fn apply(&self, change: &Change) -> Result<Applied, Invalid> {
         let applied = self.applied(change)?;
-        quotas::check(self, &applied.state)?;
+        applied.state.check_quotas(self)?;
         Ok(applied)
+    }
+
+    /// Refuses this state if a tenant has more of something in it than it may, and more than it had `before`.
+    pub(crate) fn check_quotas(&self, before: &Self) -> Result<(), Invalid> {
+        quotas::check(before, self)
     }
 
     fn applied(&self, change: &Change) -> Result<Applied, Invalid> {
