@@ -35,8 +35,6 @@ struct Measure {
     name: &'static str,
     max: u64,
     of: fn(&DesiredState) -> Use<'_>,
-    /// How much of it all tenants have together, if that is not the sum.
-    total: Option<fn(&DesiredState) -> u64>,
     /// The tenants' own limits of it.
     own: Option<OwnLimit>,
 }
@@ -53,7 +51,6 @@ const MEASURES: [Measure; 5] = [
         name: "modules",
         max: MODULES_MAX as u64,
         of: modules,
-        total: None,
         own: Some(OwnLimit { key: "modules_max", max: |tenant| tenant.modules_max }),
     },
     Measure {
@@ -61,7 +58,6 @@ const MEASURES: [Measure; 5] = [
         name: "chains",
         max: CHAINS_MAX as u64,
         of: chains,
-        total: None,
         own: Some(OwnLimit { key: "chains_max", max: |tenant| tenant.chains_max }),
     },
     Measure {
@@ -69,7 +65,6 @@ const MEASURES: [Measure; 5] = [
         name: "rules",
         max: RULES_MAX as u64,
         of: rules,
-        total: None,
         own: Some(OwnLimit { key: "rules_max", max: |tenant| tenant.rules_max }),
     },
     Measure {
@@ -77,7 +72,6 @@ const MEASURES: [Measure; 5] = [
         name: "bytes of stage configuration",
         max: CONFIG_BYTES_TOTAL_MAX as u64,
         of: config_bytes,
-        total: None,
         own: None,
     },
     Measure {
@@ -85,7 +79,6 @@ const MEASURES: [Measure; 5] = [
         name: "bytes of stages' files",
         max: FILES_BYTES_TOTAL_MAX,
         of: files_bytes,
-        total: Some(DesiredState::files_bytes),
         own: None,
     },
 ];
@@ -205,12 +198,13 @@ pub fn check_upload(before: &[StoredUpload], new: &StoredUpload, terms: Option<&
 
 /// Refuses a change by which a tenant gets more of something than it may have.
 pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), Invalid> {
-    for Measure { name, max, of, total, own, .. } in MEASURES {
+    check_files(before, after)?;
+    for Measure { name, max, of, own, .. } in MEASURES {
         let used = of(after);
         if let Some(own) = own {
             check_own(name, &own, before, after, &used, of)?;
         }
-        let total = total.map_or_else(|| used.values().sum(), |total| total(after));
+        let total = used.values().sum();
         if total <= most(max) {
             continue;
         }
@@ -222,6 +216,17 @@ pub(super) fn check(before: &DesiredState, after: &DesiredState) -> Result<(), I
                 return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
             }
         }
+    }
+    Ok(())
+}
+
+/// Refuses a change by which all tenants' archives get more bytes than there is room for. Those of two tenants count twice, although the
+/// node keeps equal ones once: otherwise a refusal would tell a tenant whether another one has the same archive.
+fn check_files(before: &DesiredState, after: &DesiredState) -> Result<(), Invalid> {
+    let total = |state| files_bytes(state).values().sum::<u64>();
+    let bytes = total(after);
+    if bytes > FILES_BYTES_TOTAL_MAX && bytes > total(before) {
+        return Err(Invalid::TooManyFiles { kib: bytes.div_ceil(1024), max_kib: FILES_BYTES_TOTAL_MAX >> 10 });
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub const RULES_MAX: usize = 16384;
 /// The maximum stage configuration of a node, all chains together, in bytes.
 pub const CONFIG_BYTES_TOTAL_MAX: usize = 64 << 20;
 
-/// The maximum size of all stages' files of a node, each archive counted once. The node keeps them in memory.
+/// The maximum size of all stages' files of a node, each archive counted once for each tenant. The node keeps them in memory.
 pub const FILES_BYTES_TOTAL_MAX: u64 = 256 << 20;
 
 /// The name of one object of any kind.
@@ -349,8 +349,9 @@ impl DesiredState {
         self.check_alike()
     }
 
-    /// Returns the size of all stages' files, each archive counted once.
-    pub(super) fn files_bytes(&self) -> u64 {
+    /// Returns the size of all stages' files, each archive counted once, as the node keeps it. Changes may count more: see
+    /// [`quotas::check`].
+    fn files_bytes(&self) -> u64 {
         let archives: BTreeMap<_, _> = self.files().map(|(_, files)| (files.digest, files.size_bytes)).collect();
         archives.into_values().sum()
     }

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -524,26 +526,50 @@ fn identical_files_count_once_and_their_total_size_is_bounded() {
     const SIZE_BYTES: u64 = 16 << 20;
     // One tenant alone gets three quarters only.
     let tenant = |at: u64| format!("tenant{at}");
-    let chains = |count: u64, differ: bool| -> Vec<Chain> {
+    let chains = |count: u64, tenants: u64, archives: u64| -> Vec<Chain> {
         let chain = |at: u64| {
-            let digest = Digest::of(&if differ { at } else { 0 }.to_le_bytes());
+            let digest = Digest::of(&(at % archives).to_le_bytes());
             let files = Some(Files { digest, size_bytes: SIZE_BYTES });
             let stage = Stage { files, ..Stage::new("m".parse().unwrap(), Vec::new()) };
-            Chain::new(tenant(at).parse().unwrap(), "c".parse().unwrap(), vec![stage])
+            Chain::new(tenant(at % tenants).parse().unwrap(), format!("c{at}").parse().unwrap(), vec![stage])
         };
         (0..count).map(chain).collect()
     };
-    let apply = |chains: Vec<Chain>| {
-        let modules = (0..chains.len() as u64).map(|at| module_of(&tenant(at), "m")).collect();
-        DesiredState::default().apply(&Change { modules, chains, ..Change::default() }).map(|_| ())
+    let change = |chains: Vec<Chain>| {
+        let owners: BTreeSet<_> = chains.iter().map(|chain| chain.tenant.to_string()).collect();
+        let modules = owners.iter().map(|owner| module_of(owner, "m")).collect();
+        Change { modules, chains, ..Change::default() }
     };
+    let apply = |chains: Vec<Chain>| DesiredState::default().apply(&change(chains)).map(|applied| applied.state);
     let most = FILES_BYTES_TOTAL_MAX / SIZE_BYTES;
-    apply(chains(most, true)).unwrap();
-    apply(chains(most + 10, false)).unwrap();
-    let sentence = apply(chains(most + 1, true)).unwrap_err().to_string();
-    assert_eq!(
-        sentence,
-        "the node takes at most 262144 KiB of stages' files of all tenants together, and with this change it would have more: \
-         delete some first"
-    );
+    apply(chains(most, most, most)).unwrap();
+    apply(chains(most + 10, 1, 1)).unwrap();
+    let refused = "the node takes at most 262144 KiB of stages' files of all tenants together, and with this change it would have more: \
+                   delete some first";
+    // Whether or not tenants have the same archive, so that none learns what another one has.
+    for archives in [most + 1, 1] {
+        assert_eq!(apply(chains(most + 1, most + 1, archives)).unwrap_err().to_string(), refused);
+    }
+    // A store may have more, of tenants that have the same one: it opens, and what does not add to it is accepted.
+    let stored = DesiredState::restore(7, change(chains(most + 1, most + 1, 1))).unwrap();
+    let without = Change { delete: vec![ObjectRef::from(&chains(1, 1, 1)[0])], ..Change::default() };
+    stored.apply(&without).unwrap();
+}
+
+#[test]
+fn of_the_last_quarter_of_files_a_tenant_gets_no_more_if_another_has_the_same_archive() {
+    const SIZE_BYTES: u64 = 16 << 20;
+    let chain = |tenant: &str, at: u64| {
+        let files = Some(Files { digest: Digest::of(&at.to_le_bytes()), size_bytes: SIZE_BYTES });
+        let stage = Stage { files, ..Stage::new("m".parse().unwrap(), Vec::new()) };
+        Chain::new(tenant.parse().unwrap(), format!("c{at}").parse().unwrap(), vec![stage])
+    };
+    let modules = vec![module_of("greedy", "m"), module_of("other", "m")];
+    let most = FILES_BYTES_TOTAL_MAX / SIZE_BYTES / 4 * 3;
+    let mut chains: Vec<Chain> = (0..most - 1).map(|at| chain("greedy", at)).collect();
+    chains.push(chain("other", 100));
+    let full = DesiredState::default().apply(&Change { modules, chains, ..Change::default() }).unwrap().state;
+    let more =
+        |at| full.apply(&Change { chains: vec![chain("greedy", at)], ..Change::default() }).unwrap_err().to_string();
+    assert_eq!(more(100), more(101));
 }
