@@ -112,7 +112,7 @@ impl Trust {
         let verifier = Arc::new(IdentifiedClients(verifier));
         let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| unusable(key, error))?;
         let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| unusable(certificate, error))?
             .with_client_cert_verifier(Arc::clone(&verifier) as _)
             .with_single_cert(certificates(certificate)?, private)
