@@ -22,6 +22,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections on TCP whose handshake is not, so that strangers take no places of those that have an identity.
     pub handshakes_max: usize,
+    /// The same, from one address, so that few strangers take no places of all others.
+    pub handshakes_per_address_max: usize,
     /// Connections on TCP from one address, or from one network of 64 bits for IPv6.
     pub connections_per_address_max: usize,
     /// Connections on TCP of one tenant, or of all operators' certificates together.
@@ -46,6 +48,8 @@ pub struct Limits {
     pub request_stall: Duration,
     /// How long a client on TCP may take nothing of a response that is ready.
     pub response_stall: Duration,
+    /// How often the peer of a call that waits or is in progress is checked.
+    pub check_interval: Duration,
     /// The least time between two looks at the files of certificates.
     pub look_interval: Duration,
 }
@@ -59,6 +63,7 @@ impl Default for Limits {
             unix_connections_max: (files / 2).clamp(CONNECTIONS_MIN, UNIX_CONNECTIONS_MAX),
             connections_max,
             handshakes_max: (connections_max / 4).clamp(CONNECTIONS_MIN, 128),
+            handshakes_per_address_max: 8,
             connections_per_address_max: 64,
             connections_per_identity_max: 32,
             requests_at_once: 64,
@@ -70,6 +75,7 @@ impl Default for Limits {
             idle_time: Duration::from_secs(300),
             request_stall: Duration::from_secs(30),
             response_stall: Duration::from_secs(60),
+            check_interval: Duration::from_secs(5),
             look_interval: Duration::from_secs(1),
         }
     }

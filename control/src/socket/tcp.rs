@@ -42,6 +42,7 @@ pub(super) async fn accept(
     connections: mpsc::Sender<io::Result<Connection>>,
 ) {
     let (addresses, under_way) = (Addresses::default(), Arc::new(Semaphore::new(limits.handshakes_max)));
+    let under_way_by_address = Addresses::default();
     let shared = Arc::new(Handshakes {
         trust,
         accounts: Accounts::new(limits.clone()),
@@ -70,6 +71,14 @@ pub(super) async fn accept(
                 .say(&format_args!("{} has {max} connections, and no more may come from one address", address.ip()));
             continue;
         };
+        let max = shared.limits.handshakes_per_address_max;
+        let Some(handshake_of_address) = under_way_by_address.take(address.ip(), max) else {
+            let ip = address.ip();
+            shared
+                .refused
+                .say(&format_args!("{ip} has {max} handshakes under way, and no more may come from one address"));
+            continue;
+        };
         let Ok(handshake) = Arc::clone(&under_way).try_acquire_owned() else {
             let max = shared.limits.handshakes_max;
             shared.refused.say(&format_args!("{address}: {max} handshakes are under way, and no more may be"));
@@ -78,7 +87,7 @@ pub(super) async fn accept(
         let (shared, connections) = (Arc::clone(&shared), connections.clone());
         handshakes.spawn(async move {
             let done = shared.connect(stream, address, of_address).await;
-            drop(handshake);
+            drop((handshake, handshake_of_address));
             match done {
                 Ok(connection) => _ = connections.send(Ok(connection)).await,
                 Err(why) => shared.refused.say(&format_args!("{address}: {}", printable(why, SENTENCE_BYTES_MAX))),
