@@ -29,12 +29,13 @@ pub(super) struct AdmissionLayer {
 struct Times {
     request_stall: Duration,
     response_stall: Duration,
+    check_interval: Duration,
 }
 
 impl AdmissionLayer {
     pub(super) fn new(limits: &Limits) -> Self {
-        let Limits { request_stall, response_stall, .. } = *limits;
-        Self { times: Times { request_stall, response_stall } }
+        let Limits { request_stall, response_stall, check_interval, .. } = *limits;
+        Self { times: Times { request_stall, response_stall, check_interval } }
     }
 }
 
@@ -63,13 +64,14 @@ struct Admitted {
 fn admit<B>(request: &Request<B>) -> Result<Admitted, Status> {
     let none = || Status::unauthenticated("this connection has no identity");
     let peer = request.extensions().get::<Peer>().ok_or_else(none)?.clone();
-    let in_progress = peer.activity.begin();
+    // Refused requests count in the rate, too, and do not keep the connection.
+    let place = peer.remote.as_ref().map(|remote| remote.account.request()).transpose();
     peer.check()?;
+    let in_progress = peer.activity.begin();
     let path = request.uri().path();
     let row = Row::of(path).ok_or_else(|| Status::unimplemented("this node has no such method"))?;
     row.admit(&peer.caller)?;
-    let place = peer.remote.as_ref().map(|remote| remote.account.request()).transpose()?;
-    Ok(Admitted { row, held: (in_progress, place), peer })
+    Ok(Admitted { row, held: (in_progress, place?), peer })
 }
 
 impl<S> Service<Request<Body>> for Admission<S>
@@ -105,9 +107,15 @@ where
         Box::pin(async move {
             // The body is dropped as soon as it was read, and what was decoded from it is kept longer.
             let _charge = charge;
-            let response = match deadline {
-                Some(deadline) => timeout_at(deadline, response).await,
-                None => Ok(response.await),
+            let in_time = async {
+                match deadline {
+                    Some(deadline) => timeout_at(deadline, response).await,
+                    None => Ok(response.await),
+                }
+            };
+            let response = tokio::select! {
+                response = in_time => response,
+                refused = peer.refusal(times.check_interval) => return Ok(refused.into_http()),
             };
             let Ok(response) = response else { return Ok(too_late(row).into_http()) };
             let stall = peer.remote.is_some().then_some(times.response_stall);

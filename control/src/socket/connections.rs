@@ -99,7 +99,7 @@ enum Places {
     Tcp { _places: (OwnedSemaphorePermit, OwnedSemaphorePermit, AddressPlace) },
 }
 
-/// Ends a connection that has no request for too long.
+/// Ends a connection that has no request for too long, or whose peer was refused.
 struct Idle {
     timer: Pin<Box<Sleep>>,
     first_request_time: Duration,
@@ -108,18 +108,24 @@ struct Idle {
 
 impl Idle {
     fn poll(&mut self, activity: &Activity, context: &mut Context<'_>) -> Poll<io::Error> {
+        activity.wake_when_refused(context.waker());
         loop {
-            ready!(self.timer.as_mut().poll(context));
             let left = activity.time_left(self.first_request_time, self.idle_time);
             if left.is_zero() {
-                return Poll::Ready(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "the connection has had no request for too long",
-                ));
+                return Poll::Ready(over());
             }
-            self.timer.as_mut().reset(Instant::now() + left);
+            let end = Instant::now() + left;
+            if end < self.timer.deadline() {
+                self.timer.as_mut().reset(end);
+            }
+            ready!(self.timer.as_mut().poll(context));
+            self.timer.as_mut().reset(end);
         }
     }
+}
+
+fn over() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the connection has had no request for too long, or its peer was refused")
 }
 
 impl Connection {
@@ -160,6 +166,10 @@ impl Connected for Connection {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, peer, idle, .. } = self.get_mut();
+        // A peer that never pauses keeps the timer below from being looked at.
+        if peer.activity.is_over() {
+            return Poll::Ready(Err(over()));
+        }
         let read = match stream {
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, out),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, out),

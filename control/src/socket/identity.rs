@@ -12,6 +12,15 @@ use crate::access::{Caller, Certificate};
 #[error("the certificate {0}")]
 pub(super) struct NoIdentity(String);
 
+/// Returns when certificates expire, in seconds of Unix time.
+pub(super) fn expiries_s(chain: &[CertificateDer<'_>]) -> Vec<u64> {
+    let expiry_s = |certificate: &CertificateDer<'_>| {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        Some(u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0))
+    };
+    chain.iter().filter_map(expiry_s).collect()
+}
+
 /// Returns the caller that a certificate names: by the one URI of its alternative names that is an identity.
 pub(super) fn caller_of(certificate: &CertificateDer<'_>) -> Result<Caller, NoIdentity> {
     let broken = |error: String| NoIdentity(format!("cannot be read: {error}"));

@@ -100,7 +100,10 @@ async fn look(shared: Arc<Mutex<Shared>>, bounds: Bounds) {
     let interval = LOOK_INTERVAL_MAX.min(stall / LOOKS);
     loop {
         let left = bounds.deadline.map_or(interval, |deadline| deadline.saturating_duration_since(Instant::now()));
-        sleep(interval.min(left)).await;
+        tokio::select! {
+            () = sleep(interval.min(left)) => {}
+            () = bounds.peer.activity.refused() => {}
+        }
         let mut shared = lock(&shared);
         if shared.body.is_none() {
             return;

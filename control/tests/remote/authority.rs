@@ -15,9 +15,9 @@ pub(crate) const ADMIN: &str = "pinion://tenant/demo/admin";
 pub(crate) const VIEWER: &str = "pinion://tenant/demo/viewer";
 pub(crate) const RIVAL: &str = "pinion://tenant/rival/admin";
 
-/// A client's certificate and key.
+/// A client's certificate, those behind it, and its key.
 pub(crate) struct Identity {
-    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
     key: KeyPair,
 }
 
@@ -36,6 +36,16 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    /// Returns an authority that this one has signed.
+    pub(crate) fn intermediate(&self, name: &str, expires: SystemTime) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        (params.not_before, params.not_after) = ((expires - 2 * HOUR).into(), expires.into());
+        Self(CertifiedIssuer::signed_by(params, KeyPair::generate().unwrap(), &self.0).unwrap())
     }
 
     pub(crate) fn pem(&self) -> String {
@@ -67,7 +77,7 @@ impl Authority {
         (params.not_before, params.not_after) = ((expires - 2 * HOUR).into(), expires.into());
         params.subject_alt_names = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Identity { certificate: params.signed_by(&key, &self.0).unwrap().der().clone(), key }
+        Identity { chain: vec![params.signed_by(&key, &self.0).unwrap().der().clone()], key }
     }
 
     /// Returns a list of revoked serial numbers, in PEM.

@@ -9,8 +9,8 @@ use tokio::net::TcpStream;
 use tonic::Code;
 
 use crate::authority::{ADMIN, Authority, Identity, OPERATOR, VIEWER};
-use crate::calls::{begin, call};
-use crate::served::{PATIENCE, Remote, limits};
+use crate::calls::{begin, call, until_ok};
+use crate::served::{PATIENCE, Remote, config_of, limits, tls};
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";
 /// An HTTP/2 client's first bytes: the preface, and settings.
@@ -69,6 +69,39 @@ async fn a_client_without_tls_is_not_answered() {
 }
 
 #[tokio::test]
+async fn a_client_that_knows_tls_1_2_only_is_refused() {
+    let remote = Remote::start(limits()).await;
+    let config = config_of(&remote.authority, Some(&remote.authority.client(&[ADMIN])), &[&rustls::version::TLS12]);
+    let error = tls(remote.address, config).await.err().unwrap();
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let expected = rustls::Error::AlertReceived(AlertDescription::ProtocolVersion);
+    assert_eq!(inner, Some(&expected), "{error:?}");
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn a_certificate_whose_authority_expires_while_it_is_connected_is_refused_at_the_next_request() {
+    let remote = Remote::start(limits()).await;
+    let expires = SystemTime::now() + Duration::from_secs(4);
+    let authority = remote.authority.intermediate("short-lived", expires);
+    remote.revoke(&[remote.authority.revoked(&[]), authority.revoked(&[])].concat());
+    let mut identity = authority.client(&[ADMIN]);
+    identity.chain.push(authority.certificate().clone());
+    let channel = remote.channel(&identity).await;
+    call(&channel, GET_STATUS, Vec::new()).await.unwrap();
+    let refused = loop {
+        match call(&channel, GET_STATUS, Vec::new()).await {
+            Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(refused) => break refused,
+        }
+        assert!(SystemTime::now() < expires + PATIENCE, "it is still accepted");
+    };
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("has expired"), "{refused:?}");
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
 async fn a_certificate_that_is_revoked_while_it_is_connected_is_refused_at_the_next_request_and_ends_its_streams() {
     let remote = Remote::start(limits()).await;
     let identity = remote.authority.client_with(&[ADMIN], 7, SystemTime::now() + Duration::from_secs(3600));
@@ -88,10 +121,10 @@ async fn a_certificate_that_is_revoked_while_it_is_connected_is_refused_at_the_n
 
     // A broken file keeps the former list in force.
     remote.revoke("-----BEGIN X509 CRL-----\nbroken");
-    assert_eq!(call(&channel, GET_STATUS, Vec::new()).await.unwrap_err().code(), Code::Unauthenticated);
+    assert_eq!(alert(&remote, Some(&identity)).await, AlertDescription::CertificateRevoked);
     call(&other, GET_STATUS, Vec::new()).await.unwrap();
     remote.revoke(&remote.authority.revoked(&[]));
-    call(&channel, GET_STATUS, Vec::new()).await.unwrap();
+    until_ok(&channel, GET_STATUS, Vec::new()).await;
     remote.stop_after_answer().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pinion_control::journal::{Level, LogLine, Origin};
 use pinion_control::proto;
@@ -16,7 +16,7 @@ use tonic::transport::Endpoint;
 
 use crate::authority::{ADMIN, RIVAL, VIEWER};
 use crate::calls::{begin, call, endless, take, until_ok};
-use crate::served::{PATIENCE, Remote, limits};
+use crate::served::{PATIENCE, Remote, config, limits};
 use crate::support::wasm;
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";
@@ -73,33 +73,44 @@ async fn elements_count_as_the_memory_that_they_take_once_decoded() {
     remote.stop_after_answer().await;
 }
 
-#[tokio::test]
-async fn a_change_counts_among_the_bytes_of_its_tenant_until_it_is_made() {
-    let remote = Remote::start(Limits { request_bytes_at_once: 1 << 20, ..limits() }).await;
-    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
-    let mut operator = pinion_control::Client::connect(&remote.served.socket).await.unwrap();
+/// Makes a tenant, and returns a change of it with 600 KiB of configuration.
+async fn change_of_one_chain(remote: &Remote) -> proto::ApplyRequest {
     let tenant = proto::Tenant { name: "demo".into(), ..Default::default() };
     let made = proto::ApplyRequest { tenants: vec![tenant], ..Default::default() };
     call(&remote.local(), APPLY, made.encode_to_vec()).await.unwrap();
+    let mut operator = pinion_control::Client::connect(&remote.served.socket).await.unwrap();
     let digest = operator.upload(&"demo".parse().unwrap(), wasm("m")).await.unwrap().to_string();
     let module = proto::Module { tenant: "demo".into(), name: "m".into(), digest, size_bytes: 0 };
     let stage = proto::Stage { module: "m".into(), config: vec![7; 60 << 10], ..Default::default() };
     let chain = proto::Chain { tenant: "demo".into(), name: "c".into(), stages: vec![stage; 10], ..Default::default() };
-    let change = proto::ApplyRequest { modules: vec![module], chains: vec![chain], ..Default::default() };
+    proto::ApplyRequest { modules: vec![module], chains: vec![chain], ..Default::default() }
+}
+
+/// Waits until the node builds a chain.
+async fn wait_for_build(remote: &Remote) {
+    let begins = async {
+        while !remote.served.node.calls.lock().unwrap().iter().any(|call| call.starts_with("build")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, begins).await.expect("the node builds");
+}
+
+#[tokio::test]
+async fn a_change_counts_among_the_bytes_of_its_tenant_until_it_is_made() {
+    let remote = Remote::start(Limits { request_bytes_at_once: 1 << 20, ..limits() }).await;
+    let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
+    let change = change_of_one_chain(&remote).await;
     *remote.served.node.build_time.lock().unwrap() = Duration::from_secs(2);
     let first = tokio::spawn({
         let (admin, change) = (admin.clone(), change.encode_to_vec());
         async move { call(&admin, APPLY, change).await }
     });
-    while !remote.served.node.calls.lock().unwrap().iter().any(|call| call.starts_with("build")) {
-        assert!(!first.is_finished(), "the first change takes two seconds");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_for_build(&remote).await;
     let refused = call(&admin, APPLY, change.encode_to_vec()).await.unwrap_err();
     assert!(refused.message().contains("there would be more than 1048576"), "{refused:?}");
     first.await.unwrap().unwrap();
     call(&admin, APPLY, change.encode_to_vec()).await.unwrap();
-    drop(operator);
     remote.stop_after_answer().await;
 }
 
@@ -167,7 +178,7 @@ async fn a_connection_is_kept_while_a_request_is_in_progress_and_closed_when_it_
     // Other connections come and go meanwhile, each after its idle time.
     for _ in 0..2 {
         let mut stream = remote.tls(Some(&identity)).await.unwrap();
-        stream.write_all(&[PREFACE, &health_check()].concat()).await.unwrap();
+        stream.write_all(&[PREFACE, &health_check(1)].concat()).await.unwrap();
         let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await;
         drop(ended.expect("the connection ends"));
     }
@@ -177,8 +188,56 @@ async fn a_connection_is_kept_while_a_request_is_in_progress_and_closed_when_it_
     remote.stop_after_answer().await;
 }
 
+#[tokio::test]
+async fn a_refused_request_ends_its_connection() {
+    let remote = Remote::start(limits()).await;
+    let identity = remote.authority.client_with(&[VIEWER], 7, SystemTime::now() + PATIENCE);
+    let mut stream = remote.tls(Some(&identity)).await.unwrap();
+    stream.write_all(&[PREFACE, &health_check(1)].concat()).await.unwrap();
+    // Settings, and more.
+    stream.read_exact(&mut [0; 64]).await.unwrap();
+    remote.revoke(&remote.authority.revoked(&[7]));
+    stream.write_all(&health_check(3)).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE / 2, stream.read_to_end(&mut Vec::new())).await;
+    drop(ended.expect("the connection ends"));
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_caller_that_is_revoked_meanwhile_is_given_up() {
+    let remote = Remote::start(Limits { check_interval: SHORT, ..limits() }).await;
+    let identity = remote.authority.client_with(&[ADMIN], 7, SystemTime::now() + PATIENCE);
+    let admin = remote.channel(&identity).await;
+    let change = change_of_one_chain(&remote).await.encode_to_vec();
+    *remote.served.node.build_time.lock().unwrap() = Duration::from_secs(5);
+    let under_way = tokio::spawn(async move { call(&admin, APPLY, change).await });
+    wait_for_build(&remote).await;
+    remote.revoke(&remote.authority.revoked(&[7]));
+    let refused = under_way.await.unwrap().unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused:?}");
+    remote.stop_after_answer().await;
+}
+
+#[tokio::test]
+async fn an_address_with_many_handshakes_under_way_leaves_others_theirs() {
+    let remote = Remote::start(Limits { handshakes_max: 4, handshakes_per_address_max: 2, ..limits() }).await;
+    let mut strangers = Vec::new();
+    for _ in 0..6 {
+        strangers.push(tokio::net::TcpStream::connect(remote.address).await.unwrap());
+    }
+    let admin = remote.authority.client(&[ADMIN]);
+    remote.tls(Some(&admin)).await.unwrap_err();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let stream = socket.connect(remote.address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(config(&remote.authority, Some(&admin)));
+    connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    drop(strangers);
+    remote.stop_after_answer().await;
+}
+
 /// Returns the frames of a request for the health, in HTTP/2: a header block without compression, and an empty message.
-fn health_check() -> Vec<u8> {
+fn health_check(stream: u8) -> Vec<u8> {
     let field = |name: &str, value: &str| {
         [&[0, name.len() as u8][..], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
     };
@@ -191,8 +250,8 @@ fn health_check() -> Vec<u8> {
         field("te", "trailers"),
     ]
     .concat();
-    let head = [&[0, 0, fields.len() as u8, 1, 4, 0, 0, 0, 1][..], &fields].concat();
-    [&head[..], &[0, 0, 5, 0, 1, 0, 0, 0, 1], &[0; 5]].concat()
+    let head = [&[0, 0, fields.len() as u8, 1, 4, 0, 0, 0, stream][..], &fields].concat();
+    [&head[..], &[0, 0, 5, 0, 1, 0, 0, 0, stream], &[0; 5]].concat()
 }
 
 fn push_lines(remote: &Remote, count: usize) {

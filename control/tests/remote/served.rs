@@ -11,7 +11,7 @@ use pinion_control::control::ApplyRequest;
 use pinion_control::model::Tenant;
 use pinion_control::socket::{Limits, TlsFiles};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -112,20 +112,28 @@ impl Remote {
     }
 }
 
-fn config(authority: &Authority, identity: Option<&Identity>) -> Arc<ClientConfig> {
+pub(crate) fn config(authority: &Authority, identity: Option<&Identity>) -> Arc<ClientConfig> {
+    config_of(authority, identity, rustls::ALL_VERSIONS)
+}
+
+pub(crate) fn config_of(
+    authority: &Authority,
+    identity: Option<&Identity>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let builder = builder.with_protocol_versions(versions).unwrap().with_root_certificates(roots);
     let mut config = match identity {
-        Some(identity) => builder.with_client_auth_cert(vec![identity.certificate.clone()], identity.key()).unwrap(),
+        Some(identity) => builder.with_client_auth_cert(identity.chain.clone(), identity.key()).unwrap(),
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
     Arc::new(config)
 }
 
-async fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
     TlsConnector::from(config).connect(ServerName::try_from("localhost").unwrap(), stream).await
 }
