@@ -127,7 +127,7 @@ fn over_tls_a_client_in_python_gets_what_its_certificate_says_and_without_a_vali
     let file = |name: &str| format!("{:?}", ca.path(name));
     let node = Node::started(&format!(
         "[api]\nlisten = {address:?}\ncertificate = {}\nkey = {}\nclient_ca = {}\nrevoked = {}\n\
-         [[port]]\nname = \"lan\"\ndevice = \"memory0\"\n",
+         [[port]]\nname = \"lan\"\ndevice = \"memory0\"\n[[tenant]]\nname = \"red\"\n",
         file("nodes/127.0.0.1.pem"),
         file("nodes/127.0.0.1.key"),
         file("ca.pem"),
