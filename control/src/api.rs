@@ -12,7 +12,7 @@ mod upload;
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::access::{self, Charge, Guarded, own_part};
@@ -23,7 +23,7 @@ use crate::node::{ChainInstanceStatus, FwpStatus};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
-use places::{Place, Places};
+use places::{Place, Places, ReportPlaces};
 use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
@@ -34,8 +34,11 @@ const UPLOADS_AT_ONCE: usize = 2;
 const UPLOADS_OF_ALL: usize = 16;
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
-/// Reports of the whole node, and pages of lists, that are made at a time; further ones wait.
+/// Reports of the whole node, and pages of lists, that are made for the operator at a time, and for all tenants together;
+/// further ones wait.
 const REPORTS_AT_ONCE: usize = 4;
+/// The same, for each tenant.
+const TENANT_REPORTS_AT_ONCE: usize = 2;
 
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlService>> {
@@ -47,7 +50,7 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlSer
         uploads_of_all,
         changes,
         collections: Arc::new(Semaphore::new(2)),
-        reports: Arc::new(Semaphore::new(REPORTS_AT_ONCE)),
+        reports: Arc::new(ReportPlaces::new(REPORTS_AT_ONCE, TENANT_REPORTS_AT_ONCE)),
     }))
     .max_decoding_message_size(MESSAGE_BYTES_MAX)
     .max_encoding_message_size(MESSAGE_BYTES_MAX)
@@ -60,7 +63,7 @@ pub(crate) struct ControlService {
     changes: Places,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
-    reports: Arc<Semaphore>,
+    reports: Arc<ReportPlaces>,
 }
 
 /// A list that was complete when it was requested.
@@ -75,11 +78,6 @@ fn items<T: Send + 'static, M: 'static>(
     let messages: Box<dyn Iterator<Item = _> + Send> =
         Box::new(values.into_iter().map(move |value| Ok(message(value))));
     Response::new(tokio_stream::iter(messages))
-}
-
-/// Waits for a place for a report.
-async fn report_place(reports: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    Arc::clone(reports).acquire_owned().await.expect("this semaphore is never closed")
 }
 
 /// Returns whether a value passes a filter. An absent filter lets every value pass.
@@ -109,12 +107,13 @@ impl ControlService {
         }
     }
 
-    /// As [`Self::blocking`], for reports of the whole node.
+    /// As [`Self::blocking`], for reports of the whole node, to a tenant's caller or else the operator.
     async fn report<T: Send + 'static>(
         &self,
+        caller: Option<&TenantName>,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, Status> {
-        let place = report_place(&self.reports).await;
+        let place = self.reports.take(caller).await;
         self.blocking(move |control| {
             let _place = place;
             work(control)
@@ -262,8 +261,9 @@ impl proto::control_server::Control for ControlService {
         &self,
         request: Request<proto::ListUploadsRequest>,
     ) -> Result<Response<Self::ListUploadsStream>, Status> {
+        let caller = access::caller(&request)?.clone();
         let tenant = tenant_filter(request.into_inner().tenant)?;
-        let uploads = self.report(Control::unnamed_uploads).await?.into_iter();
+        let uploads = self.report(caller.tenant(), Control::unnamed_uploads).await?.into_iter();
         let uploads = uploads.filter(|upload| passes(&tenant, upload.tenant.clone()));
         Ok(items(uploads, Into::into))
     }
@@ -296,22 +296,24 @@ impl proto::control_server::Control for ControlService {
         &self,
         request: Request<proto::ListFwpsRequest>,
     ) -> Result<Response<Self::ListFwpsStream>, Status> {
+        let caller = access::caller(&request)?.tenant().cloned();
         let proto::ListFwpsRequest { tenant, chain, id } = request.into_inner();
         let tenant = tenant_filter(tenant)?;
         let fwps = self.control.fwps(tenant.as_ref());
         let is_meant = move |fwp: &FwpStatus| passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str());
-        Ok(Response::new(lists::items(fwps, Arc::clone(&self.reports), is_meant)))
+        Ok(Response::new(lists::items(fwps, Arc::clone(&self.reports), caller, is_meant)))
     }
 
     async fn list_chain_instances(
         &self,
         request: Request<proto::ListChainInstancesRequest>,
     ) -> Result<Response<Self::ListChainInstancesStream>, Status> {
+        let caller = access::caller(&request)?.tenant().cloned();
         let proto::ListChainInstancesRequest { tenant, chain, id } = request.into_inner();
         let tenant = tenant_filter(tenant)?;
         let instances = self.control.chain_instances(tenant.as_ref());
         let is_meant = move |it: &ChainInstanceStatus| passes(&chain, it.chain.as_str()) && passes(&id, it.id);
-        Ok(Response::new(lists::items(instances, Arc::clone(&self.reports), is_meant)))
+        Ok(Response::new(lists::items(instances, Arc::clone(&self.reports), caller, is_meant)))
     }
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {
@@ -322,8 +324,9 @@ impl proto::control_server::Control for ControlService {
         &self,
         request: Request<proto::GetMetricsRequest>,
     ) -> Result<Response<Self::GetMetricsStream>, Status> {
+        let caller = access::caller(&request)?.clone();
         let filter = MetricFilter::try_from(request.into_inner()).map_err(bad_message)?;
-        let metrics = self.report(move |control| Ok(control.metrics(&filter))).await?;
+        let metrics = self.report(caller.tenant(), move |control| Ok(control.metrics(&filter))).await?;
         Ok(items(metrics.into_iter(), Into::into))
     }
 
@@ -341,10 +344,11 @@ impl proto::control_server::Control for ControlService {
         &self,
         request: Request<proto::GetTenantRequest>,
     ) -> Result<Response<proto::TenantAccount>, Status> {
+        let caller = access::caller(&request)?.clone();
         let tenant =
             TenantName::new(request.into_inner().tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         let of = tenant.clone();
-        let account = self.report(move |control| control.account(&of)).await?;
+        let account = self.report(caller.tenant(), move |control| control.account(&of)).await?;
         let nothing = || status::status(Code::NotFound, format!("tenant {tenant} has nothing on this node"));
         Ok(Response::new(account.ok_or_else(nothing)?.into()))
     }
@@ -352,7 +356,7 @@ impl proto::control_server::Control for ControlService {
     async fn get_status(&self, request: Request<proto::GetStatusRequest>) -> Result<Response<proto::Status>, Status> {
         let caller = access::caller(&request)?;
         let (desired_version, node) =
-            self.report(|control| Ok((control.desired().version(), control.status()))).await?;
+            self.report(caller.tenant(), |control| Ok((control.desired().version(), control.status()))).await?;
         let node = match caller.tenant() {
             Some(tenant) => own_part(node, tenant),
             None => node,

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::report_place;
+use super::places::ReportPlaces;
 use super::status::node_panicked;
+use crate::model::TenantName;
 use crate::node::Pages;
 
 /// The number of items that are read before the client takes them, beside those of one page.
@@ -15,10 +16,12 @@ const ITEMS_UNDER_WAY: usize = 64;
 
 pub(super) type Items<T> = ReceiverStream<Result<T, Status>>;
 
-/// Sends the items for which `is_meant` holds. Each page takes one of these places while it is read.
+/// Sends the items for which `is_meant` holds. Each page takes one of these places, for a tenant's caller or else the
+/// operator, while it is read.
 pub(super) fn items<T, M>(
     pages: Pages<T>,
-    places: Arc<Semaphore>,
+    places: Arc<ReportPlaces>,
+    caller: Option<TenantName>,
     is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
 ) -> Items<M>
 where
@@ -26,14 +29,15 @@ where
     M: Send + 'static,
 {
     let (items, received) = mpsc::channel(ITEMS_UNDER_WAY);
-    tokio::spawn(read(pages, places, is_meant, items));
+    tokio::spawn(read(pages, places, caller, is_meant, items));
     ReceiverStream::new(received)
 }
 
 /// Reads until there is no other page, or the client has disconnected.
 async fn read<T, M>(
     mut pages: Pages<T>,
-    places: Arc<Semaphore>,
+    places: Arc<ReportPlaces>,
+    caller: Option<TenantName>,
     is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
     items: mpsc::Sender<Result<M, Status>>,
 ) where
@@ -41,7 +45,7 @@ async fn read<T, M>(
     M: Send + 'static,
 {
     while !items.is_closed() {
-        let place = report_place(&places).await;
+        let place = places.take(caller.as_ref()).await;
         // Reading a page takes a lock that the launcher holds now and then.
         let next = tokio::task::spawn_blocking(move || {
             let _place = place;

@@ -40,9 +40,60 @@ impl Places {
     }
 }
 
+/// Places for reports of the whole node, and pages of lists. The operator has places of its own; tenants each have some,
+/// and all together no more than a bound.
+pub(super) struct ReportPlaces {
+    operator: Arc<Semaphore>,
+    tenants: Places,
+    of_all_tenants: Arc<Semaphore>,
+}
+
+/// A place for a report, until this is dropped: one of the operator's, or a tenant's and one of all tenants'.
+pub(super) struct ReportPlace {
+    _places: (Option<Place>, Place),
+}
+
+impl ReportPlaces {
+    /// Creates this many places for the operator, and as many for all tenants; each tenant may have so many of them.
+    pub(super) fn new(each_kind: usize, each_tenant: usize) -> Self {
+        let [operator, of_all_tenants] = [(); 2].map(|()| Arc::new(Semaphore::new(each_kind)));
+        Self { operator, tenants: Places::new(each_tenant), of_all_tenants }
+    }
+
+    /// Waits for a place, of a tenant's caller or else of the operator.
+    pub(super) async fn take(&self, caller: Option<&TenantName>) -> ReportPlace {
+        let (own, shared) = match caller {
+            Some(tenant) => (Some(self.tenants.take(tenant).await), &self.of_all_tenants),
+            None => (None, &self.operator),
+        };
+        let place = Arc::clone(shared).acquire_owned().await.expect("these semaphores are never closed");
+        ReportPlace { _places: (own, place) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn tenants_leave_the_operator_its_reports_and_one_tenant_leaves_others_theirs() {
+        let places = Arc::new(ReportPlaces::new(2, 1));
+        let [a, b]: [TenantName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let waits = |tenant: &TenantName| {
+            let (places, tenant) = (Arc::clone(&places), tenant.clone());
+            tokio::spawn(async move { places.take(Some(&tenant)).await })
+        };
+        let first = places.take(Some(&a)).await;
+        let others = [waits(&a), waits(&a)];
+        let second = places.take(Some(&b)).await;
+        drop([places.take(None).await, places.take(None).await]);
+        tokio::task::yield_now().await;
+        assert!(others.iter().all(|other| !other.is_finished()));
+        drop((first, second));
+        for other in others {
+            drop(other.await.unwrap());
+        }
+    }
 
     #[tokio::test]
     async fn a_tenant_waits_for_its_own_places_only_and_nothing_is_left_of_those_that_have_none() {
