@@ -157,7 +157,9 @@ fn wrapper(service: &ServiceDescriptor) -> String {
         let _ = writeln!(
             methods,
             "    async fn {function}(&self, request: Request<{request}>) -> Result<Response<{response}>, Status> {{\n        \
-             self.0.{function}({check}({path:?}, request)?).await\n    }}"
+             let request = {check}({path:?}, request)?;\n        \
+             let is_tenant = caller(&request)?.tenant().is_some();\n        \
+             self.0.{function}(request).await.map_err(|status| told(is_tenant, status))\n    }}"
         );
     }
     format!(

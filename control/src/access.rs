@@ -106,6 +106,20 @@ impl Charge {
     }
 }
 
+/// What a tenant's caller is told instead of a sentence for the operator, which may name files of the node.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct ToldTenants(pub(crate) String);
+
+/// Returns the status as its caller may see it.
+fn told(is_tenant: bool, status: Status) -> Status {
+    let instead = std::error::Error::source(&status).and_then(|source| source.downcast_ref::<ToldTenants>());
+    match instead {
+        Some(ToldTenants(sentence)) if is_tenant => Status::new(status.code(), sentence),
+        _ => status,
+    }
+}
+
 /// Passes a request that its caller may make, narrowed to the caller's tenant.
 fn authorised<M: Scoped>(path: &str, mut request: Request<M>) -> Result<Request<M>, Status> {
     let caller = admitted(path, &request)?;

@@ -61,3 +61,13 @@ fn an_absent_filter_becomes_the_callers_own_tenant() {
     let request = authorised("/pinion.v1.Control/ListChains", request).unwrap();
     assert_eq!(request.into_inner().tenant.as_deref(), Some("demo"));
 }
+
+#[test]
+fn a_sentence_for_the_operator_reaches_no_tenant() {
+    let mut status = Status::internal("the state directory /var/lib/pinion has no space left");
+    let known = told(true, status.clone());
+    assert_eq!(known.message(), status.message(), "it is for everybody");
+    status.set_source(std::sync::Arc::new(ToldTenants("the node failed".to_owned())));
+    let said = [true, false].map(|is_tenant| told(is_tenant, status.clone()).message().to_owned());
+    assert_eq!(said, ["the node failed", "the state directory /var/lib/pinion has no space left"]);
+}

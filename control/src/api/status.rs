@@ -1,9 +1,12 @@
 //! Converts errors to gRPC status codes. The message is always the error's own sentence, made printable.
 
+use std::sync::Arc;
+
 use pinion_text::printable_lines;
 use tokio::task::JoinError;
 use tonic::{Code, Status};
 
+use crate::access::ToldTenants;
 use crate::control::ControlError;
 use crate::model::Invalid;
 use crate::node::{InvokeError, Refusal};
@@ -29,10 +32,29 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::Store(error) => store_code(error),
         ControlError::NotFollowed { .. } => Code::Internal,
     };
-    if code == Code::Internal {
+    let told_tenants = told_tenants(&error);
+    if code == Code::Internal || told_tenants.is_some() {
         tracing::error!(%error, "a request failed");
     }
-    status(code, error)
+    let mut status = status(code, error);
+    if let Some(told) = told_tenants {
+        status.set_source(Arc::new(told));
+    }
+    status
+}
+
+/// Returns what tenants' callers are told of an error whose sentence is for the operator.
+fn told_tenants(error: &ControlError) -> Option<ToldTenants> {
+    let told = match error {
+        ControlError::Store(StoreError::Lost { whose, digest, .. }) => {
+            format!("the node has lost the bytes of {whose} ({digest}): upload them again")
+        }
+        ControlError::Store(_) | ControlError::Refused(Refusal::Failed(_)) => {
+            "the node failed; its operator finds why in its log".to_owned()
+        }
+        _ => return None,
+    };
+    Some(ToldTenants(printable_lines(told, MESSAGE_BYTES_MAX)))
 }
 
 fn store_code(error: &StoreError) -> Code {
