@@ -29,10 +29,21 @@ pub(super) async fn run(client: &mut Client, filter: MetricFilter, format: Forma
 /// Shows the metrics of the node itself.
 pub(super) async fn of_node(client: &mut Client, format: Format) -> anyhow::Result<()> {
     let report = client.status().await?;
+    check_is_whole(&report.node)?;
     match format {
         Format::Json => output::json(&report),
         Format::Table => output::write(&node_exposition(&report.node)?),
     }
+}
+
+/// Refuses the part of a node's status that a tenant's caller gets: a node has cores, and the part has none, and zeros
+/// instead of counters.
+fn check_is_whole(node: &NodeStatus) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !node.cores.is_empty(),
+        "the metrics of the node are for its operator: use an operator's certificate, or leave --node out"
+    );
+    Ok(())
 }
 
 /// Formats the node's own counters in Prometheus' text exposition format.
@@ -162,6 +173,12 @@ mod tests {
         );
         assert_eq!(exposition(metrics).unwrap(), expected);
         assert_eq!(exposition(Vec::new()).unwrap(), "");
+    }
+
+    #[test]
+    fn a_tenants_part_of_a_status_is_not_shown_as_zeros() {
+        let refused = check_is_whole(&NodeStatus::default()).unwrap_err();
+        assert!(refused.to_string().contains("for its operator"), "{refused}");
     }
 
     #[test]
