@@ -75,6 +75,12 @@ impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
+    /// An error without a message is a response of headers only, and many clients take it for one only if it ends with them.
+    fn is_end_stream(&self) -> bool {
+        let shared = lock(&self.shared);
+        shared.given_up.is_none() && shared.body.as_ref().is_none_or(|(body, _)| body.is_end_stream())
+    }
+
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut shared = lock(&self.shared);
         if let Some(status) = shared.given_up.take() {
