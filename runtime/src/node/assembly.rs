@@ -198,7 +198,7 @@ fn assemble_parts(
         stages_max: stages_max(fwps_max, plan.workers.len(), plan.mmas.len()),
         plan,
         warnings,
-        machine: MachineRequirements::of(config),
+        machine: MachineRequirements::of(config, &machine),
         log: log.clone(),
     });
     let mut node = Assembled {

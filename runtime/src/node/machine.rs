@@ -25,15 +25,17 @@ pub struct MachineRequirements {
     pub fwps_max: u64,
     /// Memory for packets, in bytes.
     pub packet_bytes: u64,
+    /// Whether it may lock memory beyond the limit when its devices are opened. It gives up that right afterwards.
+    pub may_lock: bool,
 }
 
 impl MachineRequirements {
-    /// Returns the requirements of a node with this configuration.
+    /// Returns the requirements of a node with this configuration, on this machine as it starts.
     #[must_use]
-    pub fn of(config: &NodeConfig) -> Self {
+    pub fn of(config: &NodeConfig, machine: &MachineFacts) -> Self {
         let packet_bytes =
             BUFFER_BYTES * u64::from(config.limits.buffers) + DPDK_BYTES + PORT_BYTES * config.ports.len() as u64;
-        Self { fwps_max: u64::from(config.limits.fwps_max), packet_bytes }
+        Self { fwps_max: u64::from(config.limits.fwps_max), packet_bytes, may_lock: machine.may_lock() }
     }
 }
 
@@ -137,10 +139,7 @@ impl MachineFacts {
     fn locked_memory(&self, needs: &MachineRequirements) -> Option<String> {
         let line = self.limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
         let allowed: u64 = line.split_whitespace().next()?.parse().ok()?;
-        let capabilities = self.status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let capabilities = capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-        let is_exempt = (capabilities >> CAP_IPC_LOCK) & 1 == 1;
-        (needs.packet_bytes > allowed && !is_exempt).then(|| {
+        (needs.packet_bytes > allowed && !needs.may_lock).then(|| {
             format!(
                 "RLIMIT_MEMLOCK is {} KiB, and devices may want to lock the {} KiB that packets have: run `ulimit -l \
                  unlimited`, or give the service LimitMEMLOCK=infinity",
@@ -148,6 +147,13 @@ impl MachineFacts {
                 needs.packet_bytes / 1024
             )
         })
+    }
+
+    /// Returns whether the process may lock memory beyond the limit.
+    fn may_lock(&self) -> bool {
+        let capabilities = self.status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let capabilities = capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
+        (capabilities >> CAP_IPC_LOCK) & 1 == 1
     }
 
     fn huge_pages(&self) -> Option<String> {
@@ -163,7 +169,7 @@ impl MachineFacts {
 mod tests {
     use super::*;
 
-    const NEEDS: MachineRequirements = MachineRequirements { fwps_max: 4096, packet_bytes: 64 << 20 };
+    const NEEDS: MachineRequirements = MachineRequirements { fwps_max: 4096, packet_bytes: 64 << 20, may_lock: false };
 
     fn good() -> MachineFacts {
         MachineFacts {
@@ -213,8 +219,9 @@ mod tests {
         facts.swaps.push_str("/dev/sda2 partition 1 0 -2\n");
         facts.cgroup_swap_max = "0\n".into();
         facts.limits = facts.limits.replace("unlimited", "65536");
-        facts.status = "CapEff:\t0000000000004000\n".into();
-        assert_eq!(facts.warnings(&NEEDS), Vec::<String>::new());
+        let started = MachineFacts { status: "CapEff:\t0000000000004000\n".into(), ..good() };
+        let needs = MachineRequirements { may_lock: started.may_lock(), ..NEEDS };
+        assert_eq!((facts.warnings(&NEEDS).len(), facts.warnings(&needs)), (1, Vec::new()));
     }
 
     #[test]
