@@ -6,7 +6,7 @@
 //!   any thread: a system call that is not on its list -> EPERM, counted -> log and status
 //! ```
 //!
-//! Each kind of thread ([`thread_role`]) has a list of its own ([`calls`]). Each measure has a switch in the configuration, and a warning in
+//! Each kind of thread ([`thread_role`]) has a list of its own (`calls.rs`). Each measure has a switch in the configuration, and a warning in
 //! the status if it is off or does not work here.
 
 mod calls;
