@@ -14,18 +14,21 @@ import sys
 INTRODUCTION = """# Control API
 
 This chapter is made from `control/proto/pinion/v1`. A node serves this API by gRPC on its Unix socket (`socket` in
-`piniond.toml`), with health checking and reflection. `pinion` is a client of it, and any gRPC client that connects to Unix sockets
-can be another."""
+`piniond.toml`), and with mutual TLS on TCP (`[api]`), with health checking and reflection. `pinion` is a client of it, and any gRPC client can
+be another."""
 TYPE = r"[A-Za-z_][\w.]*"
 # A line of the proto file, by what it declares.
 LINES = {
     "block": re.compile(r"(?P<kind>service|message|enum|oneof) (?P<name>\w+) \{(?P<end>\})?$"),
-    "rpc": re.compile(rf"rpc (?P<name>\w+)\((?P<request>(?:stream )?{TYPE})\) returns \((?P<response>(?:stream )?{TYPE})\);$"),
+    "rpc": re.compile(rf"rpc (?P<name>\w+)\((?P<request>(?:stream )?{TYPE})\) returns \((?P<response>(?:stream )?{TYPE})\)(?:;| \{{)$"),
+    "access": re.compile(r"option \((?P<name>access)\) = \{(?P<access>.*)\};$"),
     "field": re.compile(rf"(?:(?P<label>optional|repeated) )?(?P<type>{TYPE}) (?P<name>\w+) = (?P<number>\d+);$"),
     "value": re.compile(r"(?P<name>[A-Z]\w*) = (?P<number>\d+);$"),
     "end": re.compile(r"\}$"),
 }
 HEADER = re.compile(r'(?:syntax = "proto3"|package [\w.]+|import "[\w./]+");$')
+# An option that stands on several lines, which is read as one.
+OPTION = re.compile(r"option \(access\) = \{\s*([^}]*?)\s*\};")
 SECTION = re.compile(r"// ---- (?P<text>.*?) ----$")
 
 
@@ -45,6 +48,7 @@ def parse(name, text):
     """Returns the file as an item, whose comment is that of the file's beginning."""
     root = Item("file", "", [])
     open_items, comment, section = [root], [], ""
+    text = OPTION.sub(lambda found: f"option (access) = {{{' '.join(found[1].split())}}};", text)
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
         if found := SECTION.match(line):
@@ -67,10 +71,13 @@ def parse(name, text):
                 if comment or not open_items:
                     sys.exit(f"api.py: {name}:{number}: this bracket closes nothing, or a comment stands before it")
                 continue
+            if kind == "access":
+                open_items[-1].access = dict(part.split(": ") for part in found["access"].split(", "))
+                continue
             values = {key: value for key, value in found.groupdict().items() if key not in ("kind", "name", "end")}
             item = Item(found.groupdict().get("kind", kind), found["name"], comment, section, **values)
             open_items[-1].items.append(item)
-            if kind == "block" and not found["end"]:
+            if (kind == "block" and not found["end"]) or (kind == "rpc" and line.endswith("{")):
                 open_items.append(item)
             comment = []
     if len(open_items) > 1:
@@ -140,6 +147,21 @@ def values(enum):
     return rows + [f"| {value.number} | `{value.name}` | {cell_of(value.comment)} |" for value in enum.of("value")]
 
 
+def access_of(rpc):
+    """Returns who may call a method, and what a call may take."""
+    access = getattr(rpc, "access", None)
+    if access is None:
+        sys.exit(f"api.py: {rpc.name} does not state its access")
+    role = access["role"].removeprefix("ROLE_").replace("_", " ").lower()
+    most = f"{int(access['request_bytes_max']):,}"
+    if "tenant_request_bytes_max" in access:
+        most += f" bytes ({int(access['tenant_request_bytes_max']):,} of a tenant's caller)"
+    else:
+        most += " bytes"
+    deadline = f"{int(access['deadline_s']):,} s" if access["deadline_s"] != "0" else "no limit"
+    return f"Least role: {role}. A message of the request: at most {most}. Time for a call: {deadline}."
+
+
 def chapter(root):
     known = dict(all_types(root))
     out = [INTRODUCTION, text_of(root.comment)]
@@ -147,7 +169,7 @@ def chapter(root):
         out += [f"## Service {service.name}", text_of(service.comment)]
         for rpc in service.of("rpc"):
             request, response = linked(rpc.request, "", known), linked(rpc.response, "", known)
-            out += [f"### {rpc.name}", f"{request} → {response}", text_of(rpc.comment)]
+            out += [f"### {rpc.name}", f"{request} → {response}", text_of(rpc.comment), access_of(rpc)]
     section = ""
     for path, item in known.items():
         if item.section != section:
