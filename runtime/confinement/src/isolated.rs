@@ -1,7 +1,7 @@
 //! Runs a program in namespaces of its own, as another user: it sees no process, no network and no mount of others, and ends with the
 //! process that started it.
 //!
-//! Only for processes with a single thread, such as the node's supervisor: what is done between fork and exec allocates.
+//! Made for processes with a single thread, such as the node's supervisor. Between fork and exec nothing is allocated, but for kernels before 5.11.
 #![allow(unsafe_code)] // Forks.
 
 use std::ffi::{CString, c_char, c_int};
@@ -129,12 +129,15 @@ impl Program<'_> {
     /// # Errors
     /// The kernel's, of any step up to the program's own start.
     pub fn start(&self, isolation: Isolation) -> io::Result<Process> {
+        // Not in the child: if this process has other threads, one may hold the allocator's lock when it is made.
+        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
         let (report, reports) = io::pipe()?;
         let owner = Owner::of_this_process();
         match fork(isolation.namespaces())? {
             Forked::Child => {
                 // On success the pipe is closed by the kernel, as nothing is left of this program.
-                let started = isolation.enter(owner).and_then(|()| self.become_it(reports.as_fd()));
+                let started =
+                    isolation.enter(owner).and_then(|()| self.become_it(&arguments, &environment, reports.as_fd()));
                 end(&started, reports)
             }
             Forked::Parent(process) => {
@@ -148,12 +151,13 @@ impl Program<'_> {
     }
 
     /// Executes it. Returns only if that fails.
-    fn become_it(&self, reports: BorrowedFd<'_>) -> io::Result<()> {
+    fn become_it(
+        &self,
+        arguments: &[*const c_char],
+        environment: &[*const c_char],
+        reports: BorrowedFd<'_>,
+    ) -> io::Result<()> {
         const KEPT_FROM: c_int = 10;
-        let pointers = |texts: &[CString]| -> Vec<*const c_char> {
-            texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
-        };
-        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
         // SAFETY: copies of descriptors that live until here; pointers to lists that end with null, which live until the call returns.
         unsafe {
             // Out of the way of the numbers that standard input, output and error get.
@@ -182,6 +186,11 @@ impl Program<'_> {
         }
         Err(io::Error::last_os_error())
     }
+}
+
+/// Returns a list of texts as `execve` takes it.
+fn pointers(texts: &[CString]) -> Vec<*const c_char> {
+    texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// A process that was started. It goes on if this is dropped.
@@ -361,8 +370,6 @@ fn done(code: c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // The tests fork from a process with several threads, which is fine as long as no other thread holds the allocator's lock for good.
 
     fn start(isolation: Isolation, script: &str) -> (Process, PipeReader) {
         let shell = fs::File::open("/bin/sh").unwrap();
