@@ -9,7 +9,7 @@ packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev ipr
 # The packages that compile guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, and what counts
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio apache2-utils wrk tcpdump busybox valgrind)
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
 bench_packages=(dpdk-dev nftables iperf3 git)
 # The free memory in huge pages that a figure needs.
