@@ -1,4 +1,4 @@
-//! Who may call what: callers and their roles, the table of methods, and what of a request or a report is a tenant's own.
+//! Access to the API: callers and their roles, the table of methods, and what of a request or a report is a tenant's own.
 //!
 //! [`crate::socket`] finds out who calls, judges the method by the table, and puts the [`Caller`] into the request's
 //! extensions. `Guarded` judges the message, in front of the service itself. So a request that reaches the service is

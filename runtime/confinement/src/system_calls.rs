@@ -112,9 +112,9 @@ impl Allowed {
             Otherwise::Refuse => SeccompAction::Trap,
             Otherwise::Kill => SeccompAction::KillProcess,
         };
-        // Of the answers of several programs the strictest counts, so what fails by another program passes the list.
-        // The C library then uses `clone`, whose flags a filter can see. It blocks all signals around that call, so a trap would end the
-        // process.
+        // Of the answers of several programs the strictest counts. So what is to fail quietly, by a program of its own, passes the list.
+        // That is `clone3`, whose flags a filter cannot see: the C library uses `clone` then. It blocks all signals around the call, so a
+        // trap would end the process.
         let flags_out_of_sight = rules_of(&Self::calls(&[Sysno::clone3]).calls)?;
         rules.extend(flags_out_of_sight.clone());
         let no_such_call = SeccompAction::Errno(libc::ENOSYS as u32);

@@ -61,9 +61,7 @@ pub struct SupervisorConfig {
 pub struct Supervised {
     /// For requests.
     pub link: Arc<OwnedFd>,
-    /// How builders are isolated.
-    pub isolation: Isolation,
-    /// Why they are isolated less than they should be, if they are.
+    /// Why builders are isolated less than they should be, if they are.
     pub weakness: Option<String>,
 }
 
@@ -90,7 +88,6 @@ pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> 
             }
             node(Supervised {
                 link: Arc::new(of_node.try_clone().expect("copied at once")),
-                isolation,
                 weakness: weakness.clone(),
             })
         })?;

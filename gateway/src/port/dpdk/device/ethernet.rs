@@ -322,7 +322,7 @@ impl Drop for Ethernet {
     fn drop(&mut self) {
         if has_given_up_rights() {
             // What drivers have open needs no rights to be closed, in whatever namespace it is, but for a program at an interface. That
-            // one is detached by whoever has the right; DPDK's other records of the device go with the process.
+            // one is detached by a process that has the right; DPDK's other records of the device go with the process.
             if !self.device.attaches_program() {
                 self.close();
             }
