@@ -1,23 +1,89 @@
-//! The process's allocator: mimalloc, which here returns no memory to the kernel.
+//! The process's allocator: mimalloc, which here returns no memory to the kernel, but for large blocks.
 //!
 //! An instance's store, mailbox and endpoint are a dozen allocations of the launcher's. Outside the main thread, glibc's allocator grows
 //! and shrinks the heap a page at a time. Each change of the process's mappings costs the launcher time and interrupts data-plane threads.
 //! mimalloc also puts related data on fewer pages.
-#![allow(unsafe_code)] // Sets an option of a C library's.
+//!
+//! What users upload comes in large blocks, on whichever thread serves the call. mimalloc would keep the largest of them for each of these
+//! threads. So blocks from [`LARGE_BYTES`] on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed.
+#![allow(unsafe_code)] // Is an allocator, and sets options of C libraries.
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{c_int, c_long};
 
 use libmimalloc_sys::mi_option_set;
+use mimalloc::MiMalloc;
 
-/// The allocator that a program with a node declares as its `#[global_allocator]`.
-pub use mimalloc::MiMalloc as Allocator;
+/// Blocks of this size and more return to the kernel when they are freed. After its start, the data plane has none.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// `mi_option_purge_delay` of mimalloc's header: after how many milliseconds unused memory returns to the kernel; never if negative.
 const PURGE_DELAY: c_int = 15;
 
-/// Makes the process keep freed memory for later allocations.
+/// The allocator that a program with a node declares as its `#[global_allocator]`.
+pub struct Allocator;
+
+impl Allocator {
+    fn of(bytes: usize) -> &'static dyn GlobalAlloc {
+        if bytes < LARGE_BYTES { &MiMalloc } else { &System }
+    }
+}
+
+// SAFETY: each block is of one of two allocators, chosen by its size, which is known whenever the block is named. A block that changes its
+// allocator is allocated anew, copied and freed.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the allocator's.
+        if layout.size() < LARGE_BYTES { unsafe { MiMalloc.alloc(layout) } } else { unsafe { System.alloc(layout) } }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the allocator's.
+        if layout.size() < LARGE_BYTES {
+            unsafe { MiMalloc.alloc_zeroed(layout) }
+        } else {
+            unsafe { System.alloc_zeroed(layout) }
+        }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are the allocator's, which has this block by its size.
+        if layout.size() < LARGE_BYTES {
+            unsafe { MiMalloc.dealloc(block, layout) }
+        } else {
+            unsafe { System.dealloc(block, layout) }
+        }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        if (layout.size() < LARGE_BYTES) == (new_size < LARGE_BYTES) {
+            // SAFETY: the caller's promises are the allocator's, which has this block and will have the new one by their sizes.
+            return unsafe { Self::of(layout.size()).realloc(block, layout, new_size) };
+        }
+        // SAFETY: the caller promises that the size is not zero and does not overflow when rounded up to the alignment.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        // SAFETY: as above; both blocks have so many bytes, and the old one is not used after that.
+        unsafe {
+            let new_block = self.alloc(new_layout);
+            if !new_block.is_null() {
+                new_block.copy_from_nonoverlapping(block, layout.size().min(new_size));
+                self.dealloc(block, layout);
+            }
+            new_block
+        }
+    }
+}
+
+/// Makes the process keep freed memory for later allocations, but for large blocks.
 pub(crate) fn keep_what_is_freed() {
     set_purge_delay(-1);
+    // SAFETY: may be called at any time. Without it, glibc would keep blocks of up to 32 MiB once one of that size was freed.
+    let is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES as c_int) };
+    debug_assert_eq!(is_set, 1, "glibc knows this option");
 }
 
 fn set_purge_delay(delay_ms: c_long) {
@@ -35,22 +101,47 @@ mod tests {
     #[global_allocator]
     static ALLOCATOR: Allocator = Allocator;
 
-    const BYTES: usize = 8 << 20;
+    const BLOCK_BYTES: usize = LARGE_BYTES / 2;
+    const BLOCKS: usize = 16;
 
-    /// Writes and frees a number of pages. Returns how many of them are still present after the allocator has tidied up.
+    /// Writes and frees a number of pages, in blocks. Returns how many of them are still present after the allocator has tidied up.
     fn kept(delay_ms: c_long) -> usize {
         set_purge_delay(delay_ms);
-        let memory = std::hint::black_box(vec![1_u8; BYTES]);
-        let freed = &raw const memory[..];
+        let memory = std::hint::black_box([(); BLOCKS].map(|()| vec![1_u8; BLOCK_BYTES]));
+        let freed = memory.each_ref().map(|block| &raw const block[..]);
         drop(memory);
         // SAFETY: may be called at any time.
         unsafe { mi_collect(true) };
-        written_pages(freed).unwrap().len()
+        freed.iter().map(|block| written_pages(*block).unwrap().len()).sum()
     }
 
     #[test]
     fn freed_memory_returns_to_the_kernel_unless_it_is_to_be_kept() {
         assert!(kept(0) < kept(-1));
-        assert_eq!(kept(-1), BYTES / 4096);
+        assert_eq!(kept(-1), BLOCKS * BLOCK_BYTES / 4096);
+    }
+
+    #[test]
+    fn a_large_block_returns_to_the_kernel_when_it_is_freed() {
+        keep_what_is_freed();
+        for bytes in [LARGE_BYTES, 8 * LARGE_BYTES, 3 * LARGE_BYTES] {
+            let memory = std::hint::black_box(vec![1_u8; bytes]);
+            let freed = &raw const memory[..];
+            drop(memory);
+            assert_eq!(written_pages(freed).map(|pages| pages.len()).ok(), Some(0), "of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_block_that_grows_and_shrinks_keeps_its_bytes() {
+        let mut bytes: Vec<u8> = Vec::new();
+        let expected = |len: usize| (0..len).map(|at| (at * 7) as u8);
+        for len in [100, LARGE_BYTES - 1, LARGE_BYTES, 3 * LARGE_BYTES, LARGE_BYTES + 1, LARGE_BYTES - 1, 10] {
+            bytes.truncate(len);
+            bytes.extend(expected(len).skip(bytes.len()));
+            bytes.shrink_to_fit();
+            assert!(bytes.iter().copied().eq(expected(len)), "{len} bytes");
+        }
+        assert!(vec![0_u8; 2 * LARGE_BYTES].iter().all(|byte| *byte == 0));
     }
 }
