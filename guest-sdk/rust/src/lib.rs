@@ -101,6 +101,7 @@
 //!   tables            what a function keeps about flows
 //!     table.rs        Table                     a bounded table of flows, with expiry
 //!     lru.rs          Lru                       the same, with eviction chosen by the function
+//!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
@@ -137,7 +138,7 @@ pub use packets::pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 pub use packets::slots::Slots;
 pub use packets::{checksum, headers};
 pub use pinion_abi::LogLevel;
-pub use tables::{lru, table};
+pub use tables::{fragments, lru, table};
 
 /// Most packets in a [`Batch`].
 pub const BATCH_PACKETS_MAX: u32 = 64;
