@@ -409,7 +409,14 @@ impl<D: Copy + PartialEq> Fragments<D> {
 
     /// Drops fragments that have waited for too long, and forgets old datagrams: a bounded number of each. Those that
     /// remain count as forgotten.
+    #[inline]
     pub fn expire(&mut self, now_ns: u64) {
+        if !self.table.is_empty() {
+            self.expire_some(now_ns);
+        }
+    }
+
+    fn expire_some(&mut self, now_ns: u64) {
         for phase in PHASES {
             for _ in 0..EXPIRED_MAX {
                 match self.table.oldest(phase as usize) {
