@@ -10,6 +10,7 @@
 //! * A function that handles each packet by itself implements [`PacketFunction`] instead.
 //! * A function that waits for a time as well as for packets returns it from [`Function::deadline_ns`], and keeps packets for later
 //!   ([`Packet::hold`]).
+//! * A function that decides by ports has the later fragments of a datagram follow the first one, which has them ([`fragments`]).
 //! * A function that makes packets itself states how many slots they may take ([`Function::OWN_SLOTS`]).
 //! * A function that is best written as a loop with waits implements [`Looping`].
 //!

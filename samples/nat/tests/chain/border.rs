@@ -82,7 +82,7 @@ impl Border {
     }
 
     /// Sends a datagram from inside.
-    pub(crate) fn from_inside(&mut self, datagram: &[u8]) -> Vec<Left> {
+    pub(crate) fn send_from_inside(&mut self, datagram: &[u8]) -> Vec<Left> {
         let passed = deliver(&mut self.firewall, Comes::Forwards, &[frame(datagram)]);
         let passed = passed.into_iter().map(sent).collect::<Vec<_>>();
         let passed = match is_v4(datagram) {
@@ -94,7 +94,7 @@ impl Border {
         for Verdict { outcome, bytes, .. } in routed {
             match outcome {
                 Outcome::Sent => left.push(Left::Outside(bytes[14..].to_vec())),
-                Outcome::Replied => left.extend(self.to_inside(Comes::AsReply, &[bytes])),
+                Outcome::Replied => left.extend(self.pass_inside(Comes::AsReply, &[bytes])),
                 other => panic!("the router: {other:?}"),
             }
         }
@@ -102,12 +102,12 @@ impl Border {
     }
 
     /// Sends a datagram from outside.
-    pub(crate) fn from_outside(&mut self, datagram: &[u8]) -> Vec<Left> {
+    pub(crate) fn send_from_outside(&mut self, datagram: &[u8]) -> Vec<Left> {
         let routed = deliver(&mut self.router, Comes::Backwards, &[frame(datagram)]);
         let mut left = Vec::new();
         for Verdict { outcome, bytes, .. } in routed {
             match outcome {
-                Outcome::Sent => left.extend(self.to_inside(Comes::Backwards, &[bytes])),
+                Outcome::Sent => left.extend(self.pass_inside(Comes::Backwards, &[bytes])),
                 Outcome::Replied => left.push(Left::Outside(bytes[14..].to_vec())),
                 other => panic!("the router: {other:?}"),
             }
@@ -115,7 +115,7 @@ impl Border {
         left
     }
 
-    fn to_inside(&mut self, comes: Comes, frames: &[Vec<u8>]) -> Vec<Left> {
+    fn pass_inside(&mut self, comes: Comes, frames: &[Vec<u8>]) -> Vec<Left> {
         let passed: Vec<_> = match is_v4(&frames[0][14..]) {
             true => deliver(&mut self.nat, comes, frames).into_iter().map(sent).collect(),
             false => frames.to_vec(),
