@@ -10,6 +10,7 @@
 //! * A function that handles each packet by itself implements [`PacketFunction`] instead.
 //! * A function that waits for a time as well as for packets returns it from [`Function::deadline_ns`], and keeps packets for later
 //!   ([`Packet::hold`]).
+//! * A function that decides by ports has the later fragments of a datagram follow the first one, which has them ([`fragments`]).
 //! * A function that makes packets itself states how many slots they may take ([`Function::OWN_SLOTS`]).
 //! * A function that is best written as a loop with waits implements [`Looping`].
 //!
@@ -101,6 +102,7 @@
 //!   tables            what a function keeps about flows
 //!     table.rs        Table                     a bounded table of flows, with expiry
 //!     lru.rs          Lru                       the same, with eviction chosen by the function
+//!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
@@ -137,7 +139,7 @@ pub use packets::pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 pub use packets::slots::Slots;
 pub use packets::{checksum, headers};
 pub use pinion_abi::LogLevel;
-pub use tables::{lru, table};
+pub use tables::{fragments, lru, table};
 
 /// Most packets in a [`Batch`].
 pub const BATCH_PACKETS_MAX: u32 = 64;

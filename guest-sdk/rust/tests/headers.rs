@@ -7,7 +7,7 @@ mod frames;
 use frames::{Kind, ethernet, ipv4, ipv6, packet, quoting};
 use pinion_sdk::checksum;
 use pinion_sdk::headers::{
-    Addresses, CannotRewrite, Fragment, Headers, ICMP, ICMPV6, Offsets, Pair, TCP, UDP, Unreadable,
+    Addresses, CannotRewrite, Fragment, Headers, ICMP, ICMPV6, NoReport, Offsets, Pair, TCP, UDP, Unreadable,
 };
 use proptest::prelude::*;
 use smoltcp::wire::{Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket};
@@ -209,6 +209,35 @@ fn an_error_quotes_its_packet_even_if_truncated() {
     }
     let echo = packet(Kind::Echo, v4(1, 2), 5, 6, &packet(Kind::Udp, v4(1, 2), 5, 6, b"")[14..]);
     assert_eq!(Headers::of(&echo).unwrap().quoted(&echo), None);
+}
+
+#[test]
+fn an_error_that_hosts_act_on_reports_on_a_packet_of_the_host_that_it_is_addressed_to() {
+    for (addresses, others) in [(v4(9, 2), v4(8, 2)), (v6(9, 2), v6(8, 2))] {
+        let about = packet(Kind::Udp, addresses, 5, 6, b"some payload");
+        let mut error = quoting(&about[14..]);
+        let headers = Headers::of(&error).unwrap();
+        assert_eq!(headers.reported(&error), Ok(headers.quoted(&error)));
+        let of_another = packet(Kind::Udp, others, 5, 6, b"some payload")[14..].to_vec();
+        error[headers.at.payload..].copy_from_slice(&of_another);
+        assert_eq!(Headers::of(&error).unwrap().reported(&error), Err(NoReport::OtherSender));
+        let cut = quoting(&about[14..45]);
+        let is_cut_in_its_header = matches!(addresses, Addresses::V6(_));
+        let expected = if is_cut_in_its_header { Err(NoReport::QuotesTooLittle) } else { Ok(true) };
+        assert_eq!(Headers::of(&cut).unwrap().reported(&cut).map(|quoted| quoted.is_some()), expected);
+        let mut error = quoting(&about[14..]);
+        for kind in 0..=255 {
+            error[headers.at.transport] = kind;
+            let read = Headers::of(&error).unwrap();
+            let (reports, is_error) = match addresses {
+                Addresses::V4(_) => (matches!(kind, 3 | 11 | 12), matches!(kind, 3 | 4 | 5 | 11 | 12)),
+                Addresses::V6(_) => ((1..=4).contains(&kind), (1..128).contains(&kind)),
+            };
+            let expected = if reports || !is_error { Ok(reports) } else { Err(NoReport::Kind) };
+            assert_eq!(read.reported(&error).map(|quoted| quoted.is_some()), expected, "type {kind}");
+        }
+        assert_eq!(Headers::of(&about).unwrap().reported(&about), Ok(None));
+    }
 }
 
 #[test]

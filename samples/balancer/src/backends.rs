@@ -73,29 +73,47 @@ impl Backends {
 
     /// Returns the backend for a packet of a flow. A packet that begins a connection starts a new flow.
     #[inline]
-    pub fn choose(&mut self, flow: FlowKey, begins: bool, now_ns: u64) -> Option<&BackendConfig> {
+    pub fn choose(&mut self, flow: FlowKey, begins: bool, now_ns: u64) -> Option<Backend> {
         let known = self.flows.find(&flow);
         let kept =
             known.filter(|_| !begins).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
         // None, if the flow's backend is down and there is no other.
         let backend = kept.or_else(|| self.maglev.backend(hash(&flow)))?;
-        match known {
-            Some(id) => {
-                *self.flows.value_mut(id) = backend;
-                self.flows.touch(id, 0, now_ns);
-            }
-            None => self.remember(flow, backend, now_ns),
-        }
-        self.take(backend)
+        self.remember(flow, backend, now_ns);
+        Some(backend)
     }
 
-    /// Returns the backend for an ICMP error about a flow. The flow may be known by the first key or, for datagrams in
-    /// fragments, by the second one. If it is known by neither, the first key decides. The error is not remembered.
-    pub fn choose_for_error(&mut self, flow: [FlowKey; 2]) -> Option<&BackendConfig> {
-        let backend_of = |key: &FlowKey| self.flows.find(key).map(|id| *self.flows.value(id));
-        let known = flow.iter().filter_map(backend_of).find(|it| self.state(*it) != State::Down);
-        let backend = known.or_else(|| self.maglev.backend(hash(&flow[0])))?;
-        self.take(backend)
+    /// Returns the backend for an ICMP error about a flow. The quoted packet may have no ports, as a later fragment has
+    /// none: then the error goes where the latest fragments between the two addresses went, by `portless`. If the flow is
+    /// not known by either key, its ports decide, as they would in each balancer with the same backends. The error is not
+    /// remembered.
+    pub fn choose_for_error(&self, flow: Option<FlowKey>, portless: FlowKey) -> Option<Backend> {
+        let backend_of = |key: FlowKey| self.flows.find(&key).map(|id| *self.flows.value(id));
+        let known = [flow, Some(portless)].into_iter().flatten().filter_map(backend_of);
+        let known = { known }.find(|it| self.state(*it) != State::Down);
+        known.or_else(|| self.maglev.backend(hash(&flow?)))
+    }
+
+    /// Remembers that a flow belongs to a backend. If the table is full, forgets the flow unseen for longest.
+    pub fn remember(&mut self, flow: FlowKey, backend: Backend, now_ns: u64) {
+        if let Some(id) = self.flows.find(&flow) {
+            *self.flows.value_mut(id) = backend;
+            return self.flows.touch(id, 0, now_ns);
+        }
+        if self.flows.len() == self.flows.capacity()
+            && let Some((oldest, _)) = self.flows.oldest(0)
+        {
+            self.flows.remove(oldest);
+        }
+        self.flows.insert(flow, backend, 0, now_ns);
+    }
+
+    /// Counts a packet for a backend, and returns where that is; none, if it is down.
+    #[inline]
+    pub fn take(&mut self, backend: Backend) -> Option<&BackendConfig> {
+        let member = self.members.get_mut(usize::from(backend)).filter(|member| member.state != State::Down)?;
+        member.packets += 1;
+        Some(&member.config)
     }
 
     /// Sets the state of a backend; returns whether there is one of that name.
@@ -133,21 +151,6 @@ impl Backends {
 
     fn state(&self, backend: Backend) -> State {
         self.members.get(usize::from(backend)).map_or(State::Down, |member| member.state)
-    }
-
-    fn take(&mut self, backend: Backend) -> Option<&BackendConfig> {
-        let member = self.members.get_mut(usize::from(backend))?;
-        member.packets += 1;
-        Some(&member.config)
-    }
-
-    fn remember(&mut self, flow: FlowKey, backend: Backend, now_ns: u64) {
-        if self.flows.len() == self.flows.capacity()
-            && let Some((oldest, _)) = self.flows.oldest(0)
-        {
-            self.flows.remove(oldest);
-        }
-        self.flows.insert(flow, backend, 0, now_ns);
     }
 
     fn fill(&mut self) {

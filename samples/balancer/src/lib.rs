@@ -6,7 +6,8 @@
 //!   message: `drain web1` ...                                                                now and then
 //! ```
 //!
-//! Only the frame's hardware addresses are changed: backends have the service's address themselves, and answer clients directly.
+//! Only the frame's hardware addresses are changed: backends have the service's address themselves, and answer clients
+//! directly. The SDK's table of fragments has the later fragments of a datagram follow the first one, which has the ports.
 
 #![forbid(unsafe_code)]
 
@@ -16,15 +17,37 @@ pub mod maglev;
 
 use backends::{Backends, State};
 use config::{BackendConfig, Config, Mac};
-use pinion_sdk::headers::{FlowKey, Headers, TcpFlags};
-use pinion_sdk::{Batch, Function, InitError, KeepAlive, Message, PAYLOAD_BYTES_MAX, Packet, clock, info};
+use maglev::Backend;
+use pinion_sdk::fragments::{Arrival, Fragments, Limits};
+use pinion_sdk::headers::{Headers, TcpFlags};
+use pinion_sdk::metrics::Counter;
+use pinion_sdk::{Batch, Function, InitError, KeepAlive, Message, PAYLOAD_BYTES_MAX, Packet, Slots, clock, info};
 
 /// The function.
 #[derive(Debug)]
 pub struct Balancer {
     backends: Backends,
+    fragments: Fragments<Backend>,
+    dropped: Dropped,
     mac: Option<Mac>,
     keep_alive: KeepAlive,
+}
+
+/// Packets that went to no backend, by reason.
+#[derive(Debug)]
+struct Dropped {
+    unreadable: Counter,
+    bad_error: Counter,
+    no_backend: Counter,
+}
+
+impl Dropped {
+    fn new() -> Self {
+        let help = "Packets that were sent to no backend, by reason.";
+        let [unreadable, bad_error, no_backend] = ["unreadable", "bad-error", "no-backend"]
+            .map(|reason| Counter::with_labels("balancer_packets_dropped", help, &[("reason", reason)]));
+        Self { unreadable, bad_error, no_backend }
+    }
 }
 
 /// How long a silent flow must still find its backend: as long as established TCP may be silent (RFC 5382, REQ-5).
@@ -33,23 +56,39 @@ const FLOW_SILENT_NS: u64 = 7_440 * 1_000_000_000;
 impl Function for Balancer {
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config = Config::parse(config)?;
-        Ok(Self { mac: config.mac, backends: Backends::new(config), keep_alive: KeepAlive::default() })
+        Ok(Self {
+            mac: config.mac,
+            backends: Backends::new(config),
+            fragments: Fragments::new("balancer", Limits::default()),
+            dropped: Dropped::new(),
+            keep_alive: KeepAlive::default(),
+        })
     }
 
     fn start(&mut self) {
         self.backends.rekey();
+        self.fragments.start();
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        let now_ns = clock::now_ns();
+        let (slots, now_ns) = (batch.slots(), clock::now_ns());
+        self.fragments.expire(now_ns);
         for packet in batch {
             match Message::of(packet) {
                 Ok(message) => self.answer(message),
-                Err(packet) => self.balance(packet, now_ns),
+                Err(packet) => self.balance(packet, slots, now_ns),
             }
         }
         // The chain's idle time is meant for instances that remember nothing.
         self.keep_alive.until((self.flow_count() > 0).then_some(now_ns + FLOW_SILENT_NS));
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.fragments.deadline_ns()
+    }
+
+    fn expire(&mut self, _slots: Slots<'_>) {
+        self.fragments.expire(clock::now_ns());
     }
 }
 
@@ -60,24 +99,67 @@ impl Balancer {
         self.backends.flow_count()
     }
 
-    fn balance(&mut self, mut packet: Packet<'_>, now_ns: u64) {
-        // An unreadable frame belongs to no backend, and is dropped.
-        let Ok(headers) = Headers::of(packet.data()) else { return };
-        let chosen = match headers.quoted(packet.data()) {
-            // A quoted packet went from here to a client, so the flow of its answers is the known one. A backend that
-            // answers in
-            // fragments may have been asked by an unfragmented packet, so the quoted packet's ports are used if it has
-            // them.
-            Some(quoted) => {
-                let portless = quoted.without_ports();
-                self.backends.choose_for_error([quoted.flow().unwrap_or(portless).reversed(), portless.reversed()])
+    /// Sends a packet to its flow's backend. A first fragment takes the later ones with it that came before.
+    fn balance(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
+        let Ok(headers) = Headers::of_part(packet.data()) else { return self.dropped.unreadable.increment() };
+        // Flows do not depend on the way that packets come by, and neither do fragments.
+        match self.fragments.arrive(packet, &headers, 0, now_ns) {
+            Arrival::Whole(packet) => {
+                if let Some(backend) = self.choose(&headers, packet.data(), now_ns) {
+                    self.send(packet, backend);
+                }
             }
-            None if headers.icmp.is_some_and(|icmp| icmp.is_error) => {
-                self.backends.choose_for_error([key(&headers), headers.without_ports()])
+            Arrival::First(packet, first) => {
+                let chosen = self.choose(&headers, packet.data(), now_ns);
+                let passes = self.fragments.decide(first, chosen, now_ns);
+                let Some(backend) = chosen else { return };
+                if passes {
+                    self.send(packet, backend);
+                }
+                while let Some(later) = self.fragments.next_held(first, slots, now_ns) {
+                    self.send(later, backend);
+                }
             }
-            None => self.backends.choose(key(&headers), begins(headers.tcp_flags), now_ns),
+            Arrival::Later(packet, backend) => self.send(packet, backend),
+            Arrival::Taken => {}
+        }
+    }
+
+    /// Chooses the backend for a packet that is whole, or a first fragment. Counts the packet if there is none.
+    fn choose(&mut self, headers: &Headers, frame: &[u8], now_ns: u64) -> Option<Backend> {
+        let portless = headers.without_ports();
+        match headers.reported(frame) {
+            Ok(None) => {
+                let flow = headers.flow().unwrap_or(portless);
+                let chosen = self.backends.choose(flow, begins(headers.tcp_flags), now_ns);
+                match chosen {
+                    // For errors that quote a fragment without ports of the answer.
+                    Some(backend) if headers.fragment.is_some() => self.backends.remember(portless, backend, now_ns),
+                    Some(_) => {}
+                    None => self.dropped.no_backend.increment(),
+                }
+                chosen
+            }
+            // The quoted packet went from a backend to a client, so the flow of its answers is the known one.
+            Ok(Some(quoted)) => {
+                let portless = quoted.without_ports().reversed();
+                let chosen = self.backends.choose_for_error(quoted.flow().map(|flow| flow.reversed()), portless);
+                if chosen.is_none() {
+                    self.dropped.bad_error.increment();
+                }
+                chosen
+            }
+            Err(_) => {
+                self.dropped.bad_error.increment();
+                None
+            }
+        }
+    }
+
+    fn send(&mut self, mut packet: Packet<'_>, backend: Backend) {
+        let Some(BackendConfig { mac, output, .. }) = self.backends.take(backend) else {
+            return self.dropped.no_backend.increment();
         };
-        let Some(BackendConfig { mac, output, .. }) = chosen else { return };
         let output = *output;
         if let Some(to) = packet.data_mut().first_chunk_mut::<6>() {
             *to = *mac;
@@ -110,15 +192,6 @@ impl Balancer {
         }
         info!("backend {name} is now {state:?}");
         "ok\n".to_owned()
-    }
-}
-
-/// Returns the flow of a packet. Fragments, and packets without ports, belong to one flow for each pair of addresses.
-fn key(headers: &Headers) -> FlowKey {
-    match headers.fragment {
-        // All fragments of a datagram must go to one backend, and only the first has ports.
-        Some(_) => headers.without_ports(),
-        None => headers.flow().unwrap_or(headers.without_ports()),
     }
 }
 

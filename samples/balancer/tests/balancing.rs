@@ -277,25 +277,110 @@ fn an_error_that_quotes_no_ports_goes_where_the_fragments_between_the_two_go() {
         assert_eq!(backend(&mut balancer, &too_big_v4(&answer)), had);
         // Truncated before the ports.
         assert_eq!(backend(&mut balancer, &too_big_v4(&answer[..22])), had);
-        assert_eq!(balancer.function().flow_count(), 2);
+        assert_eq!(balancer.function().flow_count(), 4, "by ports and without, of each version");
     }
 }
 
 #[test]
-fn an_error_that_quotes_too_little_is_not_remembered() {
+fn an_error_about_a_flow_that_is_not_known_goes_where_the_flow_would_go() {
     let mut balancer = balancer(CONFIG);
-    assert!(backend(&mut balancer, &too_big_v4(&[0x45; 12])).is_some());
-    assert_eq!(balancer.function().flow_count(), 0);
+    for port in 0..20 {
+        let answer = ipv4(SERVICE, client(1), 17, [0, 0], &[&ports(53, port)[..], &[0; 4]].concat());
+        let told = backend(&mut balancer, &too_big_v4(&answer));
+        assert_eq!(balancer.function().flow_count(), 0, "an error is not remembered");
+        // As in a balancer that shares the clients with this one.
+        assert_eq!(told, backend(&mut self::balancer(CONFIG), &udp(1, port)));
+    }
 }
 
 #[test]
-fn all_fragments_of_a_datagram_go_to_one_backend() {
-    for host in 0..30 {
-        let mut balancer = balancer(CONFIG);
-        let part = |fragment| frame([8, 0], &ipv4(client(host), SERVICE, 17, fragment, &[1; 16]));
-        let first = backend(&mut balancer, &part([0x20, 0]));
-        assert_eq!([backend(&mut balancer, &part([0x20, 2])), backend(&mut balancer, &part([0, 4]))], [first; 2]);
+fn errors_of_which_no_backend_can_make_use_are_dropped_and_counted() {
+    let mut balancer = balancer(CONFIG);
+    assert!(backend(&mut balancer, &udp(1, 5000)).is_some());
+    let answer = ipv4(SERVICE, client(1), 17, [0, 0], &[&ports(53, 5000)[..], &[0; 4]].concat());
+    let error = |kind: u8, quoted: &[u8]| {
+        let error = [&[kind, 0, 0, 0, 0, 0, 5, 0][..], quoted].concat();
+        frame([8, 0], &ipv4(client(9), SERVICE, 1, [0, 0], &error))
+    };
+    for kind in [3, 11, 12] {
+        assert!(backend(&mut balancer, &error(kind, &answer)).is_some());
     }
+    // Source quench, redirect; too little, another sender, no ports and no known fragments.
+    let of_another = ipv4(client(2), client(1), 17, [0, 0], &answer[20..]);
+    let to_another = ipv4(SERVICE, client(3), 17, [0, 0], &answer[20..22]);
+    let bad = [(4, &answer), (5, &answer), (3, &answer[..12].to_vec()), (3, &of_another), (3, &to_another)];
+    for (kind, quoted) in bad {
+        assert_eq!(backend(&mut balancer, &error(kind, quoted)), None);
+    }
+    assert_eq!(balancer.metric("balancer_packets_dropped", &[("reason", "bad-error")]), Some(5));
+    assert_eq!(balancer.function().flow_count(), 1);
+}
+
+/// Delivers frames one by one; returns the backends that they were sent to.
+fn backends(balancer: &mut Harness<Balancer>, frames: &[Vec<u8>]) -> Vec<u8> {
+    let verdicts: Vec<_> = frames.iter().flat_map(|frame| balancer.deliver(&[frame])).collect();
+    verdicts.iter().filter(|verdict| verdict.outcome != Outcome::Dropped).map(|verdict| verdict.bytes[5]).collect()
+}
+
+/// Returns three fragments of a datagram from this port, of both versions.
+fn datagrams(host: u8, port: u16) -> [[Vec<u8>; 3]; 2] {
+    let first = [&ports(port, 53)[..], &[0; 12]].concat();
+    let [from, to] = addresses_v6(host);
+    let v4 = |fragment, payload: &[u8]| frame([8, 0], &ipv4(client(host), SERVICE, 17, fragment, payload));
+    let v6 = |next_header, offset, more, payload: &[u8]| {
+        frame([0x86, 0xdd], &ipv6(from, to, 44, &part_v6(next_header, offset, more, payload)))
+    };
+    [
+        [v4([0x20, 0], &first), v4([0x20, 2], &[1; 16]), v4([0, 4], &[1; 5])],
+        [v6(17, 0, true, &first), v6(59, 16, true, &[1; 16]), v6(60, 32, false, &[1; 5])],
+    ]
+}
+
+#[test]
+fn all_fragments_of_a_datagram_go_to_the_backend_of_its_flow_in_whatever_order_they_come() {
+    for port in 5000..5030 {
+        let mut balancer = balancer(CONFIG);
+        let [client, service] = addresses_v6(1);
+        let whole_v6 = frame([0x86, 0xdd], &ipv6(client, service, 17, &[&ports(port, 53)[..], &[0, 8, 0, 0]].concat()));
+        for (parts, whole) in datagrams(1, port).iter().zip([udp(1, port), whole_v6]) {
+            let had = backend(&mut balancer, &whole).unwrap();
+            for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]] {
+                // Complete datagrams of IPv6 are remembered, so each has an identification of its own.
+                let parts = order.map(|at| {
+                    let mut part = parts[at].clone();
+                    if part[12] == 0x86 {
+                        part[61] = order[0] as u8 * 16 + order[1] as u8;
+                    }
+                    part
+                });
+                assert_eq!(backends(&mut balancer, &parts), [had; 3], "{order:?}");
+            }
+        }
+        assert_eq!(balancer.metric("balancer_fragments_held", &[]), Some(10));
+    }
+}
+
+#[test]
+fn fragments_of_a_backend_that_goes_down_meanwhile_are_dropped() {
+    let mut balancer = balancer(CONFIG);
+    let [[first, second, last], _] = datagrams(1, 5000);
+    let had = backend(&mut balancer, &first).unwrap();
+    let name = char::from(b'a' + had - 0x0a);
+    assert_eq!(say(&mut balancer, &format!("drain {name}")), "ok\n");
+    assert_eq!(backend(&mut balancer, &second), Some(had));
+    assert_eq!(say(&mut balancer, &format!("down {name}")), "ok\n");
+    assert_eq!(backend(&mut balancer, &last), None);
+    assert_eq!(balancer.metric("balancer_packets_dropped", &[("reason", "no-backend")]), Some(1));
+}
+
+#[test]
+fn fragments_without_their_first_one_are_dropped_after_two_seconds() {
+    let mut balancer = balancer(CONFIG);
+    for parts in datagrams(1, 5000) {
+        assert_eq!(balancer.deliver(&[&parts[1], &parts[2]]), []);
+    }
+    assert_eq!(balancer.let_pass_ns(2_000_000_000).len(), 4);
+    assert_eq!(balancer.metric("balancer_fragments_dropped", &[("reason", "no-first")]), Some(4));
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl PacketCounters {
         let denied = |reason| Counter::with_labels("firewall_packets_denied", help, &[("reason", reason)]);
         Self {
             allowed: Counter::new("firewall_packets_allowed", "Packets that were sent on."),
-            denied: ["rules", "not-begun", "no-room", "spoofed", "unreadable"].map(denied),
+            denied: ["rules", "not-begun", "no-room", "spoofed", "unreadable", "bad-error"].map(denied),
         }
     }
 

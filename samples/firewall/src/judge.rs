@@ -1,4 +1,5 @@
-//! The verdict on a packet: [`Judge::verdict`]. It does not allocate, and its number of steps is bounded by the rules.
+//! The verdict on a packet: [`Judge::direction`] and [`Judge::judge`]. It does not allocate, and its number of steps is
+//! bounded by the rules.
 
 use core::net::IpAddr;
 
@@ -8,25 +9,14 @@ use pinion_sdk::headers::Headers;
 use crate::config::Config;
 use crate::connections::{Connections, Known};
 use crate::counters::RuleCounters;
-use crate::datagrams::{Datagrams, Part};
 use crate::rules::{Action, Direction, Network, Rule};
-
-/// The verdict on a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The packet is sent on, in this direction.
-    Allow(Direction),
-    /// The packet is dropped.
-    Deny(Denial),
-}
 
 /// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
     /// A rule denies it, or none matches.
     ByRules,
-    /// It belongs to no known flow or datagram, and cannot begin one: TCP in mid-connection, an unsolicited answer, an
-    /// ICMP error about something else.
+    /// It belongs to no known flow, and cannot begin one: TCP in mid-connection, an unsolicited answer.
     NotBegun,
     /// It may begin a flow, but the table has no room for another connection.
     NoRoom,
@@ -34,11 +24,13 @@ pub enum Denial {
     Spoofed,
     /// Its headers cannot be parsed.
     Unreadable,
+    /// It is an ICMP error that reports on no packet of a known flow, or of a kind that hosts ignore.
+    BadError,
 }
 
 impl Denial {
     /// Number of reasons.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
 }
 
 /// The side from which a packet came, as the node knows it.
@@ -57,7 +49,6 @@ pub struct Judge {
     rules: Vec<Rule>,
     decisions: RuleCounters,
     connections: Connections,
-    datagrams: Datagrams,
 }
 
 impl Judge {
@@ -66,13 +57,12 @@ impl Judge {
     pub fn new(config: Config) -> Self {
         let connections = Connections::new(&config);
         let decisions = RuleCounters::new(&config.rule);
-        Self { inside: config.inside, rules: config.rule, decisions, connections, datagrams: Datagrams::new() }
+        Self { inside: config.inside, rules: config.rule, decisions, connections }
     }
 
     /// Draws the tables' hash keys.
     pub fn start(&mut self) {
         self.connections.start();
-        self.datagrams.start();
     }
 
     /// Removes flows that have been idle for too long.
@@ -86,8 +76,12 @@ impl Judge {
         &self.connections
     }
 
-    /// Returns the verdict on a packet with these headers. `from` is the side that it came from, if the node knows it.
-    pub fn verdict(&mut self, headers: &Headers, frame: &[u8], from: Option<From>, now_ns: u64) -> Verdict {
+    /// Returns the direction of a packet with these headers. `from` is the side that it came from, if the node knows it.
+    ///
+    /// # Errors
+    ///
+    /// Its source does not belong to that side.
+    pub fn direction(&self, headers: &Headers, from: Option<From>) -> Result<Direction, Denial> {
         let source = headers.addresses.source();
         let is_inside = self.inside.iter().any(|network| network.contains(source));
         let side = match from {
@@ -97,37 +91,20 @@ impl Judge {
             Some(From { side, is_reply }) => {
                 let fits = is_inside == (side == Side::Inside) || is_reply || is_of_any_link(source);
                 if !fits {
-                    return Verdict::Deny(Denial::Spoofed);
+                    return Err(Denial::Spoofed);
                 }
                 side
             }
         };
-        let direction = if side == Side::Inside { Direction::Out } else { Direction::In };
-        match self.judge(headers, frame, direction, now_ns) {
-            Ok(()) => Verdict::Allow(direction),
-            Err(denial) => Verdict::Deny(denial),
-        }
+        Ok(if side == Side::Inside { Direction::Out } else { Direction::In })
     }
 
-    fn judge(&mut self, headers: &Headers, frame: &[u8], direction: Direction, now_ns: u64) -> Result<(), Denial> {
-        match headers.fragment {
-            None => self.judge_whole(headers, frame, direction, now_ns),
-            Some(first) if first.is_first() => {
-                self.judge_whole(headers, frame, direction, now_ns)?;
-                goes_on(self.datagrams.begin(headers, first, frame, now_ns))
-            }
-            // A fragment without ports follows the first one.
-            Some(later) => goes_on(self.datagrams.follow(headers, later, frame, now_ns)),
-        }
-    }
-
-    fn judge_whole(
-        &mut self,
-        headers: &Headers,
-        frame: &[u8],
-        direction: Direction,
-        now_ns: u64,
-    ) -> Result<(), Denial> {
+    /// Judges a packet that is whole, or the first fragment of its datagram.
+    ///
+    /// # Errors
+    ///
+    /// The packet is to be dropped.
+    pub fn judge(&mut self, headers: &Headers, frame: &[u8], direction: Direction, now_ns: u64) -> Result<(), Denial> {
         if headers.icmp.is_some_and(|icmp| icmp.is_error) {
             return self.judge_error(headers, frame, now_ns);
         }
@@ -142,13 +119,12 @@ impl Judge {
         }
     }
 
-    /// Allows an ICMP error that quotes a packet of a known flow and is addressed to the sender of that packet.
+    /// Allows an ICMP error that reports on a packet of a known flow, in either direction of that.
     fn judge_error(&mut self, headers: &Headers, frame: &[u8], now_ns: u64) -> Result<(), Denial> {
-        let quoted = headers.quoted(frame).ok_or(Denial::NotBegun)?;
-        let flow = quoted.flow().ok_or(Denial::NotBegun)?;
-        let is_senders = quoted.addresses.source() == headers.addresses.destination();
-        let goes_on = is_senders && self.connections.goes_on(&quoted, flow, now_ns);
-        goes_on.then_some(()).ok_or(Denial::NotBegun)
+        let quoted = headers.reported(frame).ok().flatten().ok_or(Denial::BadError)?;
+        let flow = quoted.flow().ok_or(Denial::BadError)?;
+        let goes_on = self.connections.goes_on(&quoted, flow, now_ns);
+        goes_on.then_some(()).ok_or(Denial::BadError)
     }
 
     /// Applies the rules.
@@ -172,12 +148,5 @@ fn is_of_any_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_unspecified(),
         IpAddr::V6(address) => address.is_unicast_link_local() || address.is_unspecified(),
-    }
-}
-
-fn goes_on(part: Part) -> Result<(), Denial> {
-    match part {
-        Part::GoesOn => Ok(()),
-        Part::Nothing => Err(Denial::NotBegun),
     }
 }

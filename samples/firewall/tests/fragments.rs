@@ -6,7 +6,7 @@ mod network;
 
 use firewall::Firewall;
 use network::{Frame, SYN, tcp, udp};
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
+use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
 use proptest::prelude::*;
 
 const S_NS: u64 = 1_000_000_000;
@@ -33,7 +33,8 @@ fn firewall() -> Harness<Firewall> {
 }
 
 fn passes(firewall: &mut Harness<Firewall>, frame: &Frame) -> bool {
-    firewall.deliver(&[frame]).remove(0).outcome == Outcome::Sent
+    // A frame that waits for its datagram's first fragment has no verdict yet.
+    firewall.deliver(&[frame]).first().is_some_and(|verdict| verdict.outcome == Outcome::Sent)
 }
 
 /// Returns a fragment with the addresses of a frame. In IPv6 its next header is `next_header`, in IPv4 its protocol.
@@ -131,19 +132,65 @@ fn small_fragments_pass_where_they_overlap_nothing() {
 }
 
 #[test]
-fn another_start_ends_a_datagram_of_ipv6_and_is_another_datagram_of_ipv4() {
-    for ([from, to], is_v6) in ENDS.into_iter().zip([false, true]) {
+fn another_first_fragment_ends_its_datagram() {
+    for [from, to] in ENDS {
         let (whole, first) = segment(from, to, 80);
         let mut firewall = firewall();
         assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
-        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first[..24])), !is_v6);
-        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 24, true, &first[..16])), !is_v6);
-        assert_eq!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)), !is_v6);
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first[..24])));
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 24, true, &first[..16])));
+        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
         // An identification may be used again when the datagram's time has passed.
         advance_clock_ns(30 * S_NS);
-        assert!(!passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 8])));
         assert!(passes(&mut firewall, &part(&whole, 1, TCP, 0, true, &first)));
+        assert!(passes(&mut firewall, &part(&whole, 1, TCP, 40, true, &[7; 8])));
     }
+}
+
+#[test]
+fn fragments_that_come_before_their_first_one_pass_with_it_if_it_is_allowed() {
+    for [from, to] in ENDS {
+        for (port, allowed) in [(80, true), (22, false)] {
+            let (whole, first) = segment(from, to, port);
+            let mut firewall = firewall();
+            let [second, third] = [(40, true), (48, false)].map(|(at, more)| part(&whole, 1, TCP, at, more, &[7; 8]));
+            let first = part(&whole, 1, TCP, 0, true, &first);
+            assert_eq!(firewall.deliver(&[&third, &second]), []);
+            let verdicts = firewall.deliver(&[&first]);
+            let sent: Vec<_> = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Sent).collect();
+            let expected: &[&Frame] = if allowed { &[&first, &second, &third] } else { &[] };
+            assert_eq!(sent.iter().map(|verdict| &verdict.bytes).collect::<Vec<_>>(), expected);
+            let counted = |reason| firewall.metric("firewall_fragments_dropped", &[("reason", reason)]);
+            assert_eq!(firewall.metric("firewall_fragments_held", &[]), Some(2));
+            assert_eq!(counted("refused"), Some(if allowed { 0 } else { 2 }));
+        }
+    }
+}
+
+#[test]
+fn fragments_whose_first_one_does_not_come_are_dropped_and_logged() {
+    let [from, to] = ENDS[0];
+    let (whole, _) = segment(from, to, 80);
+    let mut firewall = firewall();
+    assert_eq!(firewall.deliver(&[&part(&whole, 1, TCP, 40, false, &[7; 8])]), []);
+    let verdicts = firewall.let_pass_ns(2 * S_NS);
+    assert_eq!(verdicts.iter().map(|verdict| verdict.outcome).collect::<Vec<_>>(), [Outcome::Dropped]);
+    assert!(!passes(&mut firewall, &vec![0; 60]));
+    let line = take_log().remove(0).1;
+    assert!(line.ends_with("1 unreadable, 1 fragments"), "{line}");
+}
+
+#[test]
+fn fragments_of_the_two_sides_are_fragments_of_two_datagrams() {
+    let [from, to] = ENDS[0];
+    let (whole, first) = segment(from, to, 80);
+    let mut firewall: Harness<Firewall> = Harness::new(format!("inside_ports = [1]\n{POLICY}").as_bytes()).unwrap();
+    let [first, later] = [(0, true, &first[..]), (40, false, &[7; 8])]
+        .map(|(at, more, payload)| part(&whole, 1, TCP, at, more, payload));
+    let forged = firewall.deliver_from(0, &[&later]);
+    assert_eq!(forged[0].outcome, Outcome::Dropped, "a source of the other side does not wait");
+    assert_eq!(firewall.deliver_from(1, &[&first]).len(), 1);
+    assert_eq!(firewall.deliver_from(1, &[&later])[0].outcome, Outcome::Sent);
 }
 
 #[test]

@@ -13,6 +13,8 @@ use crate::table::{Hop, Route, Table};
 const OUTPUTS_MAX: u16 = 16;
 /// Most next hops.
 const HOPS_MAX: usize = 4096;
+/// The least MTU of IPv6 (RFC 8200). Links of IPv4 alone may have less, but none of a node's ports should.
+const MTU_MIN: u16 = 1280;
 /// A route whose packets are dropped without an ICMP error.
 const BLACKHOLE: &str = "blackhole";
 /// A route whose packets are dropped with an ICMP error to the sender.
@@ -58,6 +60,8 @@ pub struct NextHop {
     pub mac: Mac,
     /// The router's own hardware address on that link, if it is not the configuration's `mac`.
     pub source_mac: Option<Mac>,
+    /// The longest datagram that the way to it carries, in bytes; by default any.
+    pub mtu: Option<u16>,
 }
 
 /// One route.
@@ -99,6 +103,8 @@ pub enum Action {
         output: u16,
         /// Destination and source address, in the order of a frame.
         macs: [u8; 12],
+        /// The longest datagram that can go there, in bytes.
+        mtu: u16,
     },
     /// It drops them.
     Blackhole,
@@ -169,6 +175,11 @@ fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
         if *output >= OUTPUTS_MAX {
             return Err(InitError::new(format!("next hop {name:?}: output {output}; 0 to 15 are possible")));
         }
+        if let Some(mtu) = hop.mtu.filter(|mtu| *mtu < MTU_MIN) {
+            return Err(InitError::new(format!(
+                "next hop {name:?}: mtu {mtu}; at least {MTU_MIN} is needed, as IPv6 does"
+            )));
+        }
         if name.is_empty() || name.contains(char::is_whitespace) {
             return Err(InitError::new(format!("next hop {name:?}: a name is a word without spaces")));
         }
@@ -178,7 +189,7 @@ fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
         let mut macs = [0; 12];
         macs[..6].copy_from_slice(&hop.mac.0);
         macs[6..].copy_from_slice(&hop.source_mac.unwrap_or(config.mac).0);
-        actions.push(Action::Forward { output: *output, macs });
+        actions.push(Action::Forward { output: *output, macs, mtu: hop.mtu.unwrap_or(u16::MAX) });
     }
     Ok((names, actions))
 }

@@ -31,20 +31,34 @@ pub enum Problem {
     TimeExceeded,
     /// There is no route for it.
     NoRoute,
+    /// It is longer than its next hop's MTU, and may not be fragmented.
+    TooBig {
+        /// The MTU, in bytes.
+        mtu: u16,
+    },
 }
 
 impl Problem {
-    fn type_v4(self) -> u8 {
+    /// Returns the first eight bytes of the message, without its checksum: type, code, and what depends on these.
+    fn message_v4(self) -> [u8; ICMP_HEADER] {
         match self {
-            Self::TimeExceeded => 11,
-            Self::NoRoute => 3,
+            Self::TimeExceeded => [11, 0, 0, 0, 0, 0, 0, 0],
+            Self::NoRoute => [3, 0, 0, 0, 0, 0, 0, 0],
+            Self::TooBig { mtu } => {
+                let [high, low] = mtu.to_be_bytes();
+                [3, 4, 0, 0, 0, 0, high, low]
+            }
         }
     }
 
-    fn type_v6(self) -> u8 {
+    fn message_v6(self) -> [u8; ICMP_HEADER] {
         match self {
-            Self::TimeExceeded => 3,
-            Self::NoRoute => 1,
+            Self::TimeExceeded => [3, 0, 0, 0, 0, 0, 0, 0],
+            Self::NoRoute => [1, 0, 0, 0, 0, 0, 0, 0],
+            Self::TooBig { mtu } => {
+                let [high, low] = mtu.to_be_bytes();
+                [2, 0, 0, 0, 0, 0, high, low]
+            }
         }
     }
 }
@@ -163,7 +177,7 @@ impl Sender {
         let len = (datagram.len + IPV4_HEADER + ICMP_HEADER).min(IPV4_ERROR_MAX);
         let error = self.open(packet, datagram, IPV4_HEADER + ICMP_HEADER, len)?;
         let (header, message) = error.split_at_mut(IPV4_HEADER);
-        message[..ICMP_HEADER].copy_from_slice(&[problem.type_v4(), 0, 0, 0, 0, 0, 0, 0]);
+        message[..ICMP_HEADER].copy_from_slice(&problem.message_v4());
         let sum = checksum::of(message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         header[..12].copy_from_slice(&[
@@ -203,7 +217,7 @@ impl Sender {
         error[4..6].copy_from_slice(&message_len.to_be_bytes());
         error[8..24].copy_from_slice(&from.octets());
         error[24..40].copy_from_slice(&to.octets());
-        error[40..48].copy_from_slice(&[problem.type_v6(), 0, 0, 0, 0, 0, 0, 0]);
+        error[40..48].copy_from_slice(&problem.message_v6());
         // Both addresses are directly before the message; the sum also covers length and protocol.
         let sum = checksum::update(checksum::of(&error[8..]), 0, message_len);
         let sum = checksum::update(sum, 0, PROTOCOL_ICMPV6.into());

@@ -3,6 +3,7 @@
 //! ```text
 //!   configuration --config.rs--> Routes: next hops, and a table.rs per version of IP       once, when the chain is made
 //!   frame --datagram.rs--> Datagram --Routes--> an output, or an error made by icmp.rs     for each packet
+//!                                        split.rs: two fragments, if it is too long
 //! ```
 //!
 //! The tables are part of the snapshot from which instances start, so instances share their memory and build none.
@@ -13,6 +14,7 @@ pub mod config;
 pub mod datagram;
 pub mod icmp;
 pub mod limiter;
+pub mod split;
 pub mod table;
 
 use config::{Action, Config, Routes};
@@ -20,6 +22,7 @@ use datagram::{Datagram, Unroutable};
 use icmp::{Problem, Sender};
 use limiter::Limiter;
 use pinion_sdk::{Batch, Checksum, Function, InitError, Packet, clock, info};
+use split::{may_be_split, split};
 
 /// Time between two log lines.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
@@ -40,6 +43,8 @@ pub struct Counters {
     pub unreachable: u64,
     /// With a route to the black hole.
     pub blackholed: u64,
+    /// Longer than their next hop's MTU, and not fragmented.
+    pub too_long: u64,
     /// ICMP errors that were sent for them.
     pub errors: u64,
 }
@@ -55,6 +60,9 @@ pub struct Router {
 }
 
 impl Function for Router {
+    /// For second fragments.
+    const OWN_SLOTS: u16 = 32;
+
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config: Config = pinion_sdk::config::parse(config)?;
         let routes = Routes::new(&config, BUILT_IN)?;
@@ -103,16 +111,41 @@ impl Router {
             core::net::IpAddr::V6(address) => self.routes.for_v6(address),
         };
         match action {
-            Action::Forward { output, macs } => {
+            Action::Forward { output, macs, mtu } if datagram.len <= mtu.into() => {
                 datagram.age(packet.data_mut());
                 packet.data_mut()[..12].copy_from_slice(&macs);
                 packet.send_to(output);
             }
+            Action::Forward { output, macs, mtu } => self.shorten(packet, &datagram, output, macs, mtu),
             Action::Blackhole => self.counters.blackholed += 1,
             Action::Unreachable => {
                 self.counters.unreachable += 1;
                 self.refuse(packet, &datagram, Problem::NoRoute);
             }
+        }
+    }
+
+    /// Forwards a packet that is longer than its next hop's MTU in two fragments. If it may not be fragmented, tells its
+    /// sender the MTU.
+    #[cold]
+    fn shorten(&mut self, mut packet: Packet<'_>, datagram: &Datagram, output: u16, macs: [u8; 12], mtu: u16) {
+        if !may_be_split(packet.data(), datagram) {
+            self.counters.too_long += 1;
+            return self.refuse(packet, datagram, Problem::TooBig { mtu });
+        }
+        // In a chain with a way back, a packet that the function makes takes the direction of the last one that it
+        // received, which may be the wrong one.
+        if packet.direction().is_some() {
+            return self.counters.too_long += 1;
+        }
+        datagram.age(packet.data_mut());
+        packet.data_mut()[..12].copy_from_slice(&macs);
+        match split(&mut packet, datagram, mtu.into()) {
+            Some(rest) => {
+                packet.send_to(output);
+                rest.send_to(output);
+            }
+            None => self.counters.too_long += 1,
         }
     }
 
@@ -132,10 +165,11 @@ impl Router {
     fn report(&mut self) {
         let now_ns = clock::now_ns();
         if self.reported.1 == Counters::default() || now_ns - self.reported.0 >= REPORT_INTERVAL_NS {
-            let Counters { malformed, out_of_scope, expired, unreachable, blackholed, errors } = self.counters;
+            let Counters { malformed, out_of_scope, expired, unreachable, blackholed, too_long, errors } =
+                self.counters;
             info!(
                 "not forwarded so far: {unreachable} without a route, {expired} expired, {blackholed} to a black hole, \
-                 {out_of_scope} out of scope, {malformed} malformed; {errors} errors sent"
+                 {out_of_scope} out of scope, {malformed} malformed, {too_long} too long; {errors} errors sent"
             );
             self.reported = (now_ns, self.counters);
         }

@@ -9,39 +9,29 @@
 //!   10.0.0.7:5000  <--translate.rs--  203.0.113.1:31337  <------  any peer
 //! ```
 //!
-//! One instance must see all packets of both directions: the rules that lead to its chain are `shared`.
+//! The SDK's table of fragments has the later fragments of a datagram follow the first one, which has the ports. One
+//! instance must see all packets of both directions: the rules that lead to its chain are `shared`.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
 pub mod connections;
+mod counters;
 pub mod mappings;
 pub mod ports;
 pub mod translate;
 
 use config::{Config, Link};
-use mappings::{Mappings, Refusal};
-use pinion_sdk::headers::{Addresses, Headers};
-use pinion_sdk::{Batch, Function, InitError, KeepAlive, Packet, Side, clock, info, warn};
+pub use counters::Counters;
+use counters::PacketCounters;
+use mappings::Mappings;
+use pinion_sdk::fragments::{Arrival, Fragments, Limits};
+use pinion_sdk::headers::{Addresses, Headers, Pair};
+use pinion_sdk::{Batch, Function, InitError, KeepAlive, Packet, Side, Slots, clock, info, warn};
 use translate::{Transit, Untranslated};
 
 /// Time between two log lines.
 const REPORT_INTERVAL_NS: u64 = 10_000_000_000;
-
-/// Counts of packets that were not translated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// No port or table entry was free for them.
-    pub no_room: u64,
-    /// They belong to no mapping.
-    pub no_mapping: u64,
-    /// They are later fragments, which have no ports.
-    pub fragments: u64,
-    /// Their source does not belong to the side that they came from (RFC 3704).
-    pub spoofed: u64,
-    /// They are not IPv4, neither from inside nor for an outside address, or of another protocol.
-    pub unsupported: u64,
-}
 
 /// The function.
 #[derive(Debug)]
@@ -52,7 +42,9 @@ pub struct Nat {
     to_inside: Link,
     to_outside: Link,
     mappings: Mappings,
-    counters: Counters,
+    /// For each datagram in fragments, the addresses that its first fragment has now.
+    fragments: Fragments<Pair<u32>>,
+    counters: PacketCounters,
     reported: (u64, Counters),
     keep_alive: KeepAlive,
     believed: Believed,
@@ -99,7 +91,8 @@ impl Function for Nat {
             to_inside: config.to_inside,
             to_outside: config.to_outside,
             mappings: Mappings::new(&config),
-            counters: Counters::default(),
+            fragments: Fragments::new("nat", Limits::default()),
+            counters: PacketCounters::new(),
             reported: (0, Counters::default()),
             keep_alive: KeepAlive::default(),
             believed: Believed::default(),
@@ -108,19 +101,29 @@ impl Function for Nat {
 
     fn start(&mut self) {
         self.mappings.rekey();
+        self.fragments.start();
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
-        let now_ns = clock::now_ns();
+        let (slots, now_ns) = (batch.slots(), clock::now_ns());
         self.mappings.expire(now_ns);
+        self.fragments.expire(now_ns);
         for packet in batch {
-            self.translate(packet, now_ns);
+            self.translate(packet, slots, now_ns);
         }
-        if self.counters != self.reported.1 {
+        if self.counters() != self.reported.1 {
             self.report(now_ns);
         }
         // The chain's idle time is meant for instances that remember nothing.
         self.keep_alive.until(self.mappings.needed_until_ns());
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.fragments.deadline_ns()
+    }
+
+    fn expire(&mut self, _slots: Slots<'_>) {
+        self.fragments.expire(clock::now_ns());
     }
 }
 
@@ -128,7 +131,7 @@ impl Nat {
     /// Returns the counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.counters.values(self.fragments.dropped())
     }
 
     /// Returns the number of mappings.
@@ -143,51 +146,48 @@ impl Nat {
         self.mappings.connection_count()
     }
 
-    fn translate(&mut self, mut packet: Packet<'_>, now_ns: u64) {
-        let Ok(headers) = Headers::of(packet.data()) else { return self.counters.unsupported += 1 };
-        let Addresses::V4(addresses) = headers.addresses else { return self.counters.unsupported += 1 };
-        if headers.fragment.is_some_and(|fragment| !fragment.is_first()) {
-            return self.counters.fragments += 1;
-        }
+    /// Translates a packet and sends it on. A first fragment takes the later ones with it that came before.
+    fn translate(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
+        // The table of fragments refuses those that overlap.
+        let Ok(headers) = Headers::of_part(packet.data()) else {
+            return self.counters.count(Untranslated::Unsupported);
+        };
+        let Addresses::V4(addresses) = headers.addresses else {
+            return self.counters.count(Untranslated::Unsupported);
+        };
         let origin = packet.side(&self.inside_ports).map(|side| Origin { side, is_reply: packet.is_reply() });
-        let mut transit = Transit { frame: packet.data_mut(), headers, addresses };
-        match self.pass(&mut transit, origin, now_ns) {
-            Ok(passage) => {
-                if origin.is_none() && passage != Passage::In {
-                    self.believed.note(packet.ingress_port());
+        let passage = match self.passage(addresses, origin) {
+            Ok(passage) => passage,
+            Err(why) => return self.counters.count(why),
+        };
+        match self.fragments.arrive(packet, &headers, passage as u16, now_ns) {
+            Arrival::Whole(mut packet) => match self.pass(&mut packet, headers, addresses, passage, now_ns) {
+                Ok(_) => self.send(packet, passage),
+                Err(why) => self.counters.count(why),
+            },
+            Arrival::First(mut packet, first) => {
+                let translated = self.pass(&mut packet, headers, addresses, passage, now_ns);
+                let passes = self.fragments.decide(first, translated.ok(), now_ns);
+                let now = match translated {
+                    Ok(now) => now,
+                    Err(why) => return self.counters.count(why),
+                };
+                if passes {
+                    self.send(packet, passage);
                 }
-                let link = if passage == Passage::Out { self.to_outside } else { self.to_inside };
-                if let (Some(mac), Some(to)) = (link.mac, packet.data_mut().get_mut(..6)) {
-                    to.copy_from_slice(&mac.0);
-                }
-                if let (Some(mac), Some(from)) = (link.source_mac, packet.data_mut().get_mut(6..12)) {
-                    from.copy_from_slice(&mac.0);
-                }
-                // If one output leads both ways, as in a chain with a way back, that output would lead the packet on.
-                if passage == Passage::Turned && self.to_inside.output == self.to_outside.output {
-                    packet.reply();
-                } else {
-                    packet.send_to(link.output);
+                while let Some(later) = self.fragments.next_held(first, slots, now_ns) {
+                    self.follow(later, now, passage);
                 }
             }
-            Err(Untranslated::Refused(Refusal::NoConnection) | Untranslated::NoMapping) => {
-                self.counters.no_mapping += 1;
-            }
-            Err(Untranslated::Refused(_)) => self.counters.no_room += 1,
-            Err(Untranslated::Spoofed) => self.counters.spoofed += 1,
-            Err(Untranslated::Unsupported) => self.counters.unsupported += 1,
+            Arrival::Later(packet, now) => self.follow(packet, now, passage),
+            Arrival::Taken => {}
         }
     }
 
-    /// Translates the packet; returns which way it goes then.
-    fn pass(
-        &mut self,
-        transit: &mut Transit<'_>,
-        origin: Option<Origin>,
-        now_ns: u64,
-    ) -> Result<Passage, Untranslated> {
-        let to_outside = self.mappings.is_outside(transit.addresses.destination);
-        let is_inside = self.is_inside(transit.addresses.source);
+    /// Returns which way a packet with these addresses goes.
+    fn passage(&self, addresses: Pair<u32>, origin: Option<Origin>) -> Result<Passage, Untranslated> {
+        let Pair { source, destination } = addresses;
+        let (is_inside, to_outside) = (self.is_inside(source), self.mappings.is_outside(destination));
         let side = match origin {
             // The source is believed if nothing else tells the side.
             None if is_inside => Side::Inside,
@@ -199,23 +199,62 @@ impl Nat {
         };
         match side {
             Side::Inside if !is_inside => Err(Untranslated::Unsupported),
-            Side::Inside if to_outside => {
-                // From an inside host to another one by its outside address (RFC 4787, section 6).
-                transit.outward(&mut self.mappings, now_ns)?;
-                transit.inward(&mut self.mappings, now_ns)?;
-                Ok(Passage::Turned)
-            }
-            Side::Inside
-                if is_public(transit.addresses.destination) && !self.is_inside(transit.addresses.destination) =>
-            {
-                transit.outward(&mut self.mappings, now_ns)?;
-                Ok(Passage::Out)
-            }
-            Side::Outside if to_outside => {
-                transit.inward(&mut self.mappings, now_ns)?;
-                Ok(Passage::In)
-            }
+            // From an inside host to another one by its outside address (RFC 4787, section 6).
+            Side::Inside if to_outside => Ok(Passage::Turned),
+            Side::Inside if is_public(destination) && !self.is_inside(destination) => Ok(Passage::Out),
+            Side::Outside if to_outside => Ok(Passage::In),
             _ => Err(Untranslated::Unsupported),
+        }
+    }
+
+    /// Translates a packet that is whole, or a first fragment; returns the addresses that it has then.
+    fn pass(
+        &mut self,
+        packet: &mut Packet<'_>,
+        headers: Headers,
+        addresses: Pair<u32>,
+        passage: Passage,
+        now_ns: u64,
+    ) -> Result<Pair<u32>, Untranslated> {
+        let mut transit = Transit { frame: packet.data_mut(), headers, addresses };
+        if passage != Passage::In {
+            transit.outward(&mut self.mappings, now_ns)?;
+        }
+        if passage != Passage::Out {
+            transit.inward(&mut self.mappings, now_ns)?;
+        }
+        Ok(transit.addresses)
+    }
+
+    /// Gives a later fragment the addresses of its first one, and sends it the same way. It has no ports, and no
+    /// checksum but that of its IP header.
+    fn follow(&mut self, mut packet: Packet<'_>, now: Pair<u32>, passage: Passage) {
+        let translated = Headers::of_part(packet.data())
+            .ok()
+            .and_then(|mut headers| headers.set_addresses(packet.data_mut(), Addresses::V4(now)).ok());
+        match translated {
+            Some(()) => self.send(packet, passage),
+            None => self.counters.count(Untranslated::Unsupported),
+        }
+    }
+
+    fn send(&mut self, mut packet: Packet<'_>, passage: Passage) {
+        self.counters.translated.increment();
+        if passage != Passage::In && packet.side(&self.inside_ports).is_none() {
+            self.believed.note(packet.ingress_port());
+        }
+        let link = if passage == Passage::Out { self.to_outside } else { self.to_inside };
+        if let (Some(mac), Some(to)) = (link.mac, packet.data_mut().get_mut(..6)) {
+            to.copy_from_slice(&mac.0);
+        }
+        if let (Some(mac), Some(from)) = (link.source_mac, packet.data_mut().get_mut(6..12)) {
+            from.copy_from_slice(&mac.0);
+        }
+        // If one output leads both ways, as in a chain with a way back, that output would lead the packet on.
+        if passage == Passage::Turned && self.to_inside.output == self.to_outside.output {
+            packet.reply();
+        } else {
+            packet.send_to(link.output);
         }
     }
 
@@ -226,17 +265,18 @@ impl Nat {
     #[cold]
     fn report(&mut self, now_ns: u64) {
         if self.reported.1 == Counters::default() || now_ns - self.reported.0 >= REPORT_INTERVAL_NS {
-            let Counters { no_room, no_mapping, fragments, spoofed, unsupported } = self.counters;
+            let counters = self.counters();
+            let Counters { no_room, no_mapping, bad_errors, fragments, spoofed, unsupported } = counters;
             let spoofed = match spoofed {
                 0 => String::new(),
                 _ => format!(", {spoofed} with a source of the other side"),
             };
             info!(
                 "{} mappings; dropped so far: {no_room} without a free port or entry, {no_mapping} without a mapping, \
-                 {fragments} later fragments, {unsupported} others{spoofed}",
+                 {bad_errors} ICMP errors about none, {fragments} fragments, {unsupported} others{spoofed}",
                 self.mappings.len()
             );
-            self.reported = (now_ns, self.counters);
+            self.reported = (now_ns, counters);
         }
     }
 }

@@ -7,9 +7,6 @@ use pinion_sdk::headers::{Addresses, Headers, Pair, Segment};
 
 use crate::mappings::{Endpoint, Mappings, Protocol, Refusal};
 
-/// The ICMP errors that hosts need: destination unreachable, time exceeded, parameter problem. Redirects and source
-/// quenches are not.
-const ERRORS: [u8; 3] = [3, 11, 12];
 /// The longest IPv4 header and the TCP header: as much of a quoted packet as can change. An even number.
 const QUOTED_MAX: usize = 60 + 20;
 const ICMP_CHECKSUM_AT: usize = 2;
@@ -21,6 +18,8 @@ pub enum Untranslated {
     Unsupported,
     /// It comes from outside and belongs to no mapping.
     NoMapping,
+    /// It is an ICMP error that reports on no packet of a mapping, or of a kind that hosts ignore.
+    BadError,
     /// Its source does not belong to the side that it comes from.
     Spoofed,
     /// It needs a mapping, which was refused.
@@ -45,8 +44,8 @@ impl Transit<'_> {
     /// The packet is not translated, and must be dropped.
     pub fn outward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
-            let inside = end(&quoted, Side::Destination).ok_or(Untranslated::Unsupported)?;
-            let outside = mappings.outside_of(inside, now_ns).ok_or(Untranslated::NoMapping)?;
+            let inside = end(&quoted, Side::Destination).ok_or(Untranslated::BadError)?;
+            let outside = mappings.outside_of(inside, now_ns).ok_or(Untranslated::BadError)?;
             self.rewrite_quoted(quoted, Side::Destination, outside)?;
             return self.set_address(Side::Source, outside.address);
         }
@@ -66,12 +65,8 @@ impl Transit<'_> {
     /// The packet is not translated, and must be dropped.
     pub fn inward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
-            let outside = end(&quoted, Side::Source).ok_or(Untranslated::Unsupported)?;
-            // An error goes to the sender of the packet that it quotes.
-            if outside.address != self.addresses.destination {
-                return Err(Untranslated::NoMapping);
-            }
-            let inside = mappings.inside_of(outside, now_ns).ok_or(Untranslated::NoMapping)?;
+            let outside = end(&quoted, Side::Source).ok_or(Untranslated::BadError)?;
+            let inside = mappings.inside_of(outside, now_ns).ok_or(Untranslated::BadError)?;
             self.rewrite_quoted(quoted, Side::Source, inside)?;
             return self.set_address(Side::Destination, inside.address);
         }
@@ -88,15 +83,9 @@ impl Transit<'_> {
         Segment::of(&self.headers, self.frame)
     }
 
-    /// Returns the headers that an error quotes; none, if the packet is not an error.
+    /// Returns the headers of the packet that an error reports on; none, if the packet is not an error.
     fn quoted(&self) -> Result<Option<Headers>, Untranslated> {
-        match self.headers.icmp {
-            Some(icmp) if icmp.is_error && ERRORS.contains(&icmp.kind) => {
-                self.headers.quoted(self.frame).map(Some).ok_or(Untranslated::Unsupported)
-            }
-            Some(icmp) if icmp.is_error => Err(Untranslated::Unsupported),
-            _ => Ok(None),
-        }
+        self.headers.reported(self.frame).map_err(|_| Untranslated::BadError)
     }
 
     fn set_end(&mut self, side: Side, end: Endpoint) -> Result<(), Untranslated> {

@@ -50,7 +50,7 @@ const HOUSE: [(&str, &[&str]); 34] = [
     ("lpm-router", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
     ("monitor", &["pinion-sdk"]),
-    ("nat", &["pinion-sdk"]),
+    ("nat", &["pinion-sdk", "firewall", "lpm-router"]),
     ("notebook", &["pinion-sdk"]),
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),

@@ -7,8 +7,7 @@ use std::fs;
 use pinion_tests::product::build::sample;
 
 /// The samples with a single purpose, in Rust and in C.
-const SIMPLE: [&str; 12] = [
-    "balancer",
+const SIMPLE: [&str; 11] = [
     "delay",
     "icmp-echo",
     "macswap",

@@ -11,6 +11,7 @@
 
 mod flow;
 mod ip;
+mod report;
 mod rewrite;
 mod segment;
 mod transport;
@@ -19,6 +20,7 @@ use core::net::IpAddr;
 use core::ops::Range;
 
 pub use flow::FlowKey;
+pub use report::NoReport;
 pub use rewrite::CannotRewrite;
 pub use segment::{Segment, is_near};
 pub use transport::{Echo, Icmp, TcpFlags};

@@ -3,6 +3,8 @@
 #![cfg(not(target_family = "wasm"))]
 
 mod connections;
+mod errors;
+mod fragments;
 mod model;
 mod support;
 mod translation;

@@ -8,30 +8,30 @@ use pinion_sdk::Direction;
 use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 use proptest::prelude::*;
 
-const CONFIG: &str = r#"
+pub(crate) const CONFIG: &str = r#"
 inside = ["10.0.0.0/8"]
 outside = ["203.0.113.1"]
 "#;
-const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
-const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+pub(crate) const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
+pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// To the outside, and to the inside.
-const OUT: Outcome = Outcome::Sent;
-const IN: Outcome = Outcome::SentTo(1);
+pub(crate) const OUT: Outcome = Outcome::Sent;
+pub(crate) const IN: Outcome = Outcome::SentTo(1);
 
-fn nat(config: &str) -> Harness<Nat> {
+pub(crate) fn nat(config: &str) -> Harness<Nat> {
     Harness::new(config.as_bytes()).unwrap()
 }
 
-fn pass(nat: &mut Harness<Nat>, datagram: &[u8]) -> (Outcome, Vec<u8>) {
+pub(crate) fn pass(nat: &mut Harness<Nat>, datagram: &[u8]) -> (Outcome, Vec<u8>) {
     let verdict = nat.deliver(&[&frame(datagram)]).remove(0);
     (verdict.outcome, verdict.bytes)
 }
 
 /// Returns the outside port of a host's datagrams.
-fn port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
+pub(crate) fn port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
     let (outcome, bytes) = pass(nat, &udp(from, (PEER, 53), b"hello"));
     assert_eq!(outcome, OUT);
     let ((address, port), _) = ends(&bytes);
@@ -100,82 +100,6 @@ fn a_ping_is_answered_and_its_identifier_translated() {
 }
 
 #[test]
-fn an_error_from_outside_reaches_the_sender_of_the_quoted_packet() {
-    let router = Ipv4Addr::new(192, 0, 2, 254);
-    for kind in [3, 11, 12] {
-        for shown in [28, 29, 33, 40, 60] {
-            let mut nat = nat(CONFIG);
-            let check = |nat: &mut Harness<Nat>, outside: &[u8], inside: &[u8]| {
-                let shown = shown.min(outside.len());
-                let told = pass(nat, &icmp(router, OUTSIDE, kind, [0, 0, 5, 0], &outside[..shown]));
-                let expected = frame(&icmp(router, HOST, kind, [0, 0, 5, 0], &inside[..shown]));
-                assert_eq!(told, (IN, expected), "type {kind}, {shown} bytes shown");
-            };
-            let port = port_of(&mut nat, (HOST, 5000));
-            let sent = udp((OUTSIDE, port), (PEER, 53), &[7; 40]);
-            check(&mut nat, &sent, &udp((HOST, 5000), (PEER, 53), &[7; 40]));
-
-            let (_, bytes) = pass(&mut nat, &tcp((HOST, 4000), (PEER, 443), SYN, &[]));
-            check(&mut nat, &bytes[14..], &tcp((HOST, 4000), (PEER, 443), SYN, &[]));
-
-            let (_, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, &[9; 33]));
-            check(&mut nat, &bytes[14..], &echo(HOST, PEER, 8, 77, &[9; 33]));
-        }
-    }
-}
-
-#[test]
-fn an_error_that_quotes_a_first_fragment_is_translated_and_one_about_a_later_one_is_not() {
-    let mut nat = nat(CONFIG);
-    let port = port_of(&mut nat, (HOST, 5000));
-    let parts = |from: End, fragment| ip_part(from.0, PEER, UDP, fragment, &udp(from, (PEER, 53), &[5; 64])[20..60]);
-    let with_options = |datagram: Vec<u8>| {
-        let mut header = [&[0x46, 0, 0, 64], &datagram[4..10], &[0, 0], &datagram[12..20], &[1; 4]].concat();
-        let sum = pinion_sdk::checksum::of(&header);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        [&header[..], &datagram[20..]].concat()
-    };
-    let (outside, inside) = (parts((OUTSIDE, port), [0x20, 0]), parts((HOST, 5000), [0x20, 0]));
-    for (outside, inside) in [(outside.clone(), inside.clone()), (with_options(outside), with_options(inside))] {
-        for shown in [32, 60, outside.len()] {
-            let told = pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &outside[..shown]));
-            assert_eq!(told, (IN, frame(&icmp(PEER, HOST, 3, [0; 4], &inside[..shown]))), "{shown} bytes shown");
-        }
-    }
-    for fragment in [[0x20, 1], [0, 5]] {
-        let later = parts((OUTSIDE, port), fragment);
-        assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &later)).0, Outcome::Dropped);
-    }
-}
-
-#[test]
-fn an_error_from_inside_quotes_what_was_sent_to_the_outside_address() {
-    let mut nat = nat(CONFIG);
-    let port = port_of(&mut nat, (HOST, 5000));
-    let router = Ipv4Addr::new(10, 0, 0, 1);
-    for from in [HOST, router] {
-        let arrived = udp((PEER, 53), (HOST, 5000), b"late answer");
-        let told = pass(&mut nat, &icmp(from, PEER, 3, [0; 4], &arrived));
-        let sent = udp((PEER, 53), (OUTSIDE, port), b"late answer");
-        assert_eq!(told, (OUT, frame(&icmp(OUTSIDE, PEER, 3, [0; 4], &sent))));
-    }
-}
-
-#[test]
-fn errors_about_packets_that_were_not_sent_and_redirects_are_dropped() {
-    let mut nat = nat(CONFIG);
-    let port = port_of(&mut nat, (HOST, 5000));
-    let known = udp((OUTSIDE, port), (PEER, 53), b"x");
-    let unknown = udp((OUTSIDE, port ^ 1), (PEER, 53), b"x");
-    let of_others = udp((PEER, port), (PEER, 53), b"x");
-    for (kind, quoted) in [(3, &unknown), (3, &of_others), (4, &known), (5, &known)] {
-        assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, kind, [0; 4], quoted)).0, Outcome::Dropped, "type {kind}");
-    }
-    assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &known[..20])).0, Outcome::Dropped);
-    assert_eq!(pass(&mut nat, &icmp(PEER, OUTSIDE, 3, [0; 4], &known)).0, IN);
-}
-
-#[test]
 fn a_host_reaches_another_by_its_outside_address() {
     let mut nat = nat(CONFIG);
     let port = port_of(&mut nat, (HOST, 5000));
@@ -195,20 +119,6 @@ fn where_one_output_leads_both_ways_what_is_from_inside_to_inside_is_sent_back()
     let to_other = pass(&mut nat, &udp(end("10.0.0.8:6000"), (OUTSIDE, port), b"hello")).0;
     assert_eq!(to_other, Outcome::Replied);
     assert_eq!(pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"hello")).0, OUT);
-}
-
-#[test]
-fn a_first_fragment_is_translated_and_later_ones_are_dropped_and_counted() {
-    let mut nat = nat(CONFIG);
-    let port = port_of(&mut nat, (HOST, 5000));
-    let whole = udp((HOST, 5000), (PEER, 53), &[5; 64]);
-    let first = ip_part(HOST, PEER, UDP, [0x20, 0], &whole[20..60]);
-    let (outcome, bytes) = pass(&mut nat, &first);
-    let translated = udp((OUTSIDE, port), (PEER, 53), &[5; 64]);
-    assert_eq!((outcome, bytes), (OUT, frame(&ip_part(OUTSIDE, PEER, UDP, [0x20, 0], &translated[20..60]))));
-    let later = ip_part(HOST, PEER, UDP, [0, 5], &whole[60..]);
-    assert_eq!(pass(&mut nat, &later).0, Outcome::Dropped);
-    assert_eq!(nat.function().counters().fragments, 1);
 }
 
 #[test]
