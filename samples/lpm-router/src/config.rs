@@ -24,8 +24,8 @@ const UNREACHABLE: &str = "unreachable";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The router's own hardware address.
-    pub mac: Mac,
+    /// The router's own hardware address; by default that of the port by which each packet leaves.
+    pub mac: Option<Mac>,
     /// The source addresses of ICMP errors: at most one of each version.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
@@ -56,9 +56,9 @@ pub struct NextHop {
     /// The stage's output that leads to it.
     #[serde(default)]
     pub output: u16,
-    /// Its hardware address.
-    pub mac: Mac,
-    /// The router's own hardware address on that link, if it is not the configuration's `mac`.
+    /// Its hardware address; by default the node finds the station to which each packet goes, by its port's routes.
+    pub mac: Option<Mac>,
+    /// The router's own hardware address on that link, if it is not the configuration's `mac`. Only beside `mac`.
     pub source_mac: Option<Mac>,
     /// The longest datagram that the way to it carries, in bytes; by default any.
     pub mtu: Option<u16>,
@@ -101,7 +101,7 @@ pub enum Action {
     Forward {
         /// On this output.
         output: u16,
-        /// Destination and source address, in the order of a frame.
+        /// Destination and source address, in the order of a frame; all zero, if the node finds them.
         macs: [u8; 12],
         /// The longest datagram that can go there, in bytes.
         mtu: u16,
@@ -186,12 +186,34 @@ fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
         if names.insert(name.clone(), actions.len() as Hop).is_some() {
             return Err(InitError::new(format!("next hop {name:?} is there already: give it another name")));
         }
-        let mut macs = [0; 12];
-        macs[..6].copy_from_slice(&hop.mac.0);
-        macs[6..].copy_from_slice(&hop.source_mac.unwrap_or(config.mac).0);
+        let macs = macs(hop, config.mac)?;
         actions.push(Action::Forward { output: *output, macs, mtu: hop.mtu.unwrap_or(u16::MAX) });
     }
     Ok((names, actions))
+}
+
+/// Returns the addresses of frames to a next hop: both are given, or neither.
+fn macs(hop: &NextHop, own: Option<Mac>) -> Result<[u8; 12], InitError> {
+    let name = &hop.name;
+    let mut macs = [0; 12];
+    match (hop.mac, hop.source_mac) {
+        (Some(to), from) => {
+            let from = from.or(own).ok_or_else(|| {
+                InitError::new(format!(
+                    "next hop {name:?} has a mac: give the router's own, too, as source_mac or as mac"
+                ))
+            })?;
+            macs[..6].copy_from_slice(&to.0);
+            macs[6..].copy_from_slice(&from.0);
+        }
+        (None, None) => {}
+        (None, Some(_)) => {
+            return Err(InitError::new(format!(
+                "next hop {name:?} has a source_mac and no mac: give both, or neither"
+            )));
+        }
+    }
+    Ok(macs)
 }
 
 /// Routes while they are read.

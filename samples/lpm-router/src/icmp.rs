@@ -120,7 +120,8 @@ impl From<NoRoom> for Untold {
 /// The source of ICMP errors.
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
-    mac: [u8; 6],
+    /// The router's own; none if the node addresses errors.
+    mac: Option<[u8; 6]>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
 }
@@ -131,7 +132,7 @@ impl Sender {
     /// # Errors
     ///
     /// There are two addresses of one version.
-    pub fn new(mac: [u8; 6], addresses: &[IpAddr]) -> Result<Self, InitError> {
+    pub fn new(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Result<Self, InitError> {
         let mut sender = Self { mac, v4: None, v6: None };
         for address in addresses {
             let there_was_one = match *address {
@@ -238,8 +239,13 @@ impl Sender {
         packet.set_len(datagram.at + len)?;
         let frame = packet.data_mut();
         frame.copy_within(headers_len..headers_len + datagram.at, 0);
-        frame.copy_within(6..12, 0);
-        frame[6..12].copy_from_slice(&self.mac);
+        match &self.mac {
+            Some(own) => {
+                frame.copy_within(6..12, 0);
+                frame[6..12].copy_from_slice(own);
+            }
+            None => frame[..12].fill(0),
+        }
         Ok(&mut frame[datagram.at..])
     }
 }

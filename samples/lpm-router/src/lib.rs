@@ -68,7 +68,7 @@ impl Function for Router {
         let routes = Routes::new(&config, BUILT_IN)?;
         Ok(Self {
             routes,
-            sender: Sender::new(config.mac.0, &config.addresses)?,
+            sender: Sender::new(config.mac.map(|mac| mac.0), &config.addresses)?,
             limiter: Limiter::new(config.errors_per_second),
             counters: Counters::default(),
             reported: (0, Counters::default()),

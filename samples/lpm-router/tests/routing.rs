@@ -308,7 +308,8 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
     let mac = "mac = \"02:00:00:00:00:01\"\n";
     let hop = "[[next_hop]]\nname = \"a\"\nmac = \"02:00:00:00:00:02\"\n";
     for (config, reason) in [
-        (String::new(), "mac"),
+        (hop.into(), "next hop \"a\" has a mac: give the router's own, too"),
+        ("[[next_hop]]\nname = \"a\"\nsource_mac = \"02:00:00:00:00:02\"".into(), "\"a\" has a source_mac and no mac"),
         ("mac = \"2:0:0:0:0:1\"".into(), "\"2:0:0:0:0:1\" is no hardware address of a station"),
         ("mac = \"03:00:00:00:00:01\"".into(), "is no hardware address of a station"),
         (format!("{mac}rotes = \"\""), "rotes"),
@@ -325,6 +326,17 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
         let refusal = Harness::<Router>::new(config.as_bytes()).err().unwrap().to_string();
         assert!(refusal.contains(reason), "{refusal:?} instead of {reason:?}");
     }
+}
+
+#[test]
+fn without_hardware_addresses_the_node_addresses_what_is_forwarded_and_errors() {
+    let config = "addresses = [\"192.0.2.1\"]\nroutes = \"10.0.0.0/8 lan\"\n[[next_hop]]\nname = \"lan\"\n";
+    let mut router = Harness::<Router>::new(config.as_bytes()).unwrap();
+    let forwarded = frame("192.0.2.7", "10.0.0.9", 64, UDP, b"x");
+    let expired = frame("192.0.2.7", "10.0.0.9", 1, UDP, b"x");
+    let verdicts = router.deliver(&[&forwarded, &expired]);
+    assert_eq!([0, 1].map(|at| verdicts[at].outcome), [Outcome::Sent, Outcome::Replied]);
+    assert!(verdicts.iter().all(|verdict| verdict.bytes[..12] == [0; 12]), "{verdicts:?}");
 }
 
 /// Returns the outcome for an IPv4 datagram, according to the configuration above.
