@@ -33,6 +33,7 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::link::Outbound;
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::tuning;
 use pinion_mma::tuning::upcoming::UpcomingInstances;
@@ -40,7 +41,7 @@ use smoltcp::wire::{EthernetAddress, EthernetFrame};
 
 use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
-pub use self::config::{GatewayConfig, GatewayError, PortSetup};
+pub use self::config::{GatewayConfig, GatewayError, PORTS_MAX, PortSetup};
 use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
 pub use self::observer::{Observer, PortObserver};
@@ -148,7 +149,7 @@ impl Gateway {
     pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
         let GatewayConfig { ports, mut invoke, pool, flows_max, instances_max, pending_max, burst, .. } = config;
         let port_count = ports.len();
-        if !(1..usize::from(u16::MAX)).contains(&port_count) {
+        if !(1..=PORTS_MAX).contains(&port_count) {
             return Err(GatewayError::PortCount { count: port_count });
         }
         check("flows_max", flows_max, 1 << 28)?;
@@ -528,7 +529,7 @@ impl Gateway {
 
     fn net_out(&mut self, max: usize) -> usize {
         let Self { ports, invoke, handover, bin, .. } = self;
-        let count = handover.take_outbound(max, |frame| {
+        let count = handover.take_outbound(max, |Outbound { frame, .. }| {
             let port = usize::from(frame.port().0);
             match (ports.get_mut(port), &mut *invoke) {
                 (Some(state), _) => state.enqueue_tx(frame, &mut *bin.pool),

@@ -20,8 +20,8 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::buffer::{Buffer, Frame};
-use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
-use pinion_mma::link::{Inbound, MmaLink, link};
+use pinion_mma::id::{self, FwpId, PortIndex, TenantIndex};
+use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::direction::PortSet;
 
@@ -197,7 +197,8 @@ fn play_mma(mma: &mut MmaLink) -> usize {
     while let Some(Inbound { frame, .. }) = mma.inbound.pop() {
         if let Some(mut buffer) = mma.empty.pop() {
             buffer.bytes_mut(frame.len()).copy_from_slice(frame.bytes());
-            mma.outbound.push(Frame::new(buffer, frame.len()).of_port(frame.port())).unwrap();
+            let echo = Frame::new(buffer, frame.len()).of_port(frame.port());
+            mma.outbound.push(Outbound { frame: echo, sender: id::Sender::of(TenantIndex(0)) }).unwrap();
             echoed += usize::from(frame.port() == PortIndex(0));
         }
         mma.spent.push(frame.into_buffer()).unwrap();

@@ -61,7 +61,7 @@ fn measure(frame_bytes: usize, fwps: usize) -> Spent {
         for stage in 0..2 {
             while let Some(id) = house.worker_queue.pop() {
                 let fwp = &mut house.fwps[id.index as usize];
-                timed(&mut spent.publish, || fwp.mailbox.publish());
+                timed(&mut spent.publish, || fwp.mailbox.publish(|_| 0));
                 while let Some(received) = fwp.guest.receive() {
                     fwp.guest.pass(received, PORT_NEXT);
                 }

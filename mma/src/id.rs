@@ -45,6 +45,25 @@ pub const TENANTS_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TenantIndex(pub u16);
 
+/// Which chain instance has sent a frame, by the gateway's names. The MMA passes it on and does not look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sender {
+    /// The chain's tenant.
+    pub tenant: TenantIndex,
+    /// The index of the chain.
+    pub chain: u16,
+    /// The lowest bits of the instance's number.
+    pub instance: u32,
+}
+
+impl Sender {
+    /// Returns a sender of a tenant whose chain and instance are not known.
+    #[must_use]
+    pub const fn of(tenant: TenantIndex) -> Self {
+        Self { tenant, chain: 0, instance: 0 }
+    }
+}
+
 /// A gateway port of this node, in the order of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]

@@ -5,7 +5,7 @@
 //!     inbound  ----- Inbound: a received frame ---->  copies it into a slot
 //!     spent    <---- the frame's buffer -----------
 //!     empty    ----- an empty buffer -------------->  copies a slot into it
-//!     outbound <---- a frame to transmit -----------
+//!     outbound <---- Outbound: a frame to transmit -
 //! ```
 //!
 //! A buffer is always in exactly one ring or with one party. The MMA may transmit a frame in the buffer of a received
@@ -15,7 +15,7 @@
 pub(crate) mod gateway_link;
 
 use crate::buffer::{Buffer, Frame};
-use crate::id::FwpId;
+use crate::id::{FwpId, Sender};
 use crate::notify::doorbell::Doorbell;
 use crate::rings::spsc::{self, Consumer, Producer};
 
@@ -28,8 +28,17 @@ pub struct Inbound {
     pub target: FwpId,
 }
 
+/// A frame that an FWP has sent out of the node.
+#[derive(Debug)]
+pub struct Outbound {
+    /// The frame, with the port on which it is to be transmitted.
+    pub frame: Frame,
+    /// The chain instance that has sent it.
+    pub sender: Sender,
+}
+
 // Two of them share a cache line.
-const _: () = assert!(size_of::<Inbound>() == 32);
+const _: () = assert!(size_of::<Inbound>() == 32 && size_of::<Outbound>() == 32);
 
 /// The gateway's end.
 pub struct GatewayLink {
@@ -40,7 +49,7 @@ pub struct GatewayLink {
     /// Empty buffers, to the MMA. A buffer of any port can carry a frame to any other port.
     pub empty: Producer<Buffer>,
     /// Frames to transmit, each with its port, from the MMA.
-    pub outbound: Consumer<Frame>,
+    pub outbound: Consumer<Outbound>,
     /// Wakes the MMA's thread; ring it after pushing to `inbound` or `empty`.
     pub mma: Doorbell,
 }
@@ -54,7 +63,7 @@ pub struct MmaLink {
     /// Empty buffers for transmission.
     pub empty: Consumer<Buffer>,
     /// Frames to transmit.
-    pub outbound: Producer<Frame>,
+    pub outbound: Producer<Outbound>,
     /// Wakes the gateway's thread.
     pub gateway: Doorbell,
 }

@@ -40,6 +40,7 @@ use crate::link::gateway_link::GatewayLink;
 use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::tuning::upcoming::UpcomingInstances;
+use crate::wiring::ingress::Arrival;
 use crate::wiring::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 
@@ -123,7 +124,7 @@ impl Moved {
 impl Mma {
     /// Makes an MMA for at most `fwps_max` FWPs, which notify it by `outputs`. It notifies `workers`, which are in the
     /// order of the core plan. `events` must have room for an event per FWP. At most half of the link's buffers may
-    /// hold frames that wait for slots.
+    /// hold frames that wait for slots. `stopwatch` is that by which workers know when frames came.
     #[must_use]
     pub fn new(
         fwps_max: usize,
@@ -132,6 +133,7 @@ impl Mma {
         link: MmaLink,
         commands: Receiver<MmaCommand>,
         events: Sender<MmaEvent>,
+        stopwatch: Stopwatch,
     ) -> Self {
         let waiting_max = link.inbound.capacity() / 2;
         let dock = GatewayLink::new(link);
@@ -150,7 +152,7 @@ impl Mma {
             without_buffer: Turns::new(fwps_max),
             turns: Turns::new(fwps_max),
             budget: 0,
-            stopwatch: Stopwatch::start(),
+            stopwatch,
             moved_at: 0,
             held,
             waiting: WaitingFrames::new(waiting_max),
@@ -178,10 +180,8 @@ impl Mma {
         let inbound = self.dock.waiting(BATCH);
         self.budget = self.present.poll_cost();
         let mut done = inbound + self.follow_commands();
-        let (mut left, mut ahead) = (inbound, Ahead::new());
-        while left > 0 {
-            ahead.of_frames(&self.dock.intake(left).0, inbound - left, &self.table);
-            left -= self.deliver_run(left);
+        if inbound > 0 {
+            self.deliver(inbound);
         }
         self.tell_workers();
         done += self.move_outputs();
@@ -190,6 +190,17 @@ impl Mma {
             self.warmth.keep(&mut self.table);
         }
         done
+    }
+
+    /// Delivers so many frames from the gateway. All that a poll finds has come at the same time.
+    #[inline]
+    fn deliver(&mut self, inbound: usize) {
+        let arrived = Arrival::at(self.stopwatch.elapsed_ns());
+        let (mut left, mut ahead) = (inbound, Ahead::new());
+        while left > 0 {
+            ahead.of_frames(&self.dock.intake(left).0, inbound - left, &self.table);
+            left -= self.deliver_run(left, arrived);
+        }
     }
 
     /// Returns whether a poll may find work.

@@ -3,6 +3,7 @@
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
 pub mod direction;
+pub mod ingress;
 pub(crate) mod slots;
 pub(crate) mod waiting;
 
@@ -14,11 +15,12 @@ use crate::accounts::copying::{CopyShare, CopyingTime};
 use crate::accounts::counters::FwpCounters;
 use crate::guest::mailbox::{Delivery, Transmission, TxTarget};
 use crate::guest::pool::PoolRegion;
-use crate::id::{FwpId, PortIndex, SlotIndex, WorkerIndex};
+use crate::id::{FwpId, PortIndex, Sender, SlotIndex, WorkerIndex};
 use crate::rings::phased::{Consumer, Producer};
 use crate::tuning::prefetch;
 use crate::wiring::direction::{Direction, Sides};
-use crate::wiring::slots::{FreeSlots, IngressInfo, SlotIngress};
+use crate::wiring::ingress::{IngressInfo, SlotIngress, Way};
+use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::WaitingList;
 
 /// Where an FWP's output goes.
@@ -124,19 +126,19 @@ impl Outputs {
         self.way_back.as_ref().map_or(Sides::default(), |way_back| way_back.sides)
     }
 
-    /// Returns the next hop of a frame with this origin and outlet; none, if it is to be dropped.
+    /// Returns the next hop of a frame that came so and has this outlet; none, if it is to be dropped.
     #[inline]
     pub(crate) fn course(&self, to: TxTarget, came: IngressInfo) -> Option<Route> {
         match &self.way_back {
             None => Some(Route { edge: self.forth(to)?, direction: Direction::Forth }),
-            Some(way_back) => self.course_both_ways(way_back, to, came),
+            Some(way_back) => self.course_both_ways(way_back, to, came.way()),
         }
     }
 
     /// Returns whether a frame has the same next hop as an earlier one with this outlet and course.
     #[inline(always)]
     pub(crate) fn is_same(&self, (to, course): (TxTarget, Route), sent: &Transmission, came_by: &SlotIngress) -> bool {
-        sent.to == to && (self.way_back.is_none() || self.course(to, came_by.of(sent.slot)) == Some(course))
+        sent.to == to && (self.way_back.is_none() || self.course(to, came_by.of(sent)) == Some(course))
     }
 
     #[inline]
@@ -150,7 +152,7 @@ impl Outputs {
         }
     }
 
-    fn course_both_ways(&self, way_back: &WayBack, to: TxTarget, came: IngressInfo) -> Option<Route> {
+    fn course_both_ways(&self, way_back: &WayBack, to: TxTarget, way: Way) -> Option<Route> {
         let along = |direction, to| {
             let edge = match (direction, to) {
                 (Direction::Back, TxTarget::Output(number)) => way_back.outputs.get(usize::from(number)).copied()?,
@@ -159,13 +161,13 @@ impl Outputs {
             Some(Route { edge, direction })
         };
         if to != TxTarget::Reply {
-            return along(came.direction, to);
+            return along(way.direction(), to);
         }
         // Through the stages on that side, if there are any.
         let towards =
-            way_back.sides.direction_of_reply(came.port).and_then(|direction| along(direction, TxTarget::Output(0)));
+            way_back.sides.direction_of_reply(way.port()).and_then(|direction| along(direction, TxTarget::Output(0)));
         let through = towards.filter(|course| matches!(course.edge, Edge::Fwp(_)));
-        through.or(Some(Route { edge: Edge::EgressWhereItCame, direction: came.direction }))
+        through.or(Some(Route { edge: Edge::EgressWhereItCame, direction: way.direction() }))
     }
 
     fn all(&self) -> impl Iterator<Item = &Edge> {
@@ -218,7 +220,7 @@ impl RxPath {
     pub(crate) fn return_own(&mut self) {
         let Self { free, deliver, .. } = self;
         while let Some(slot) = free.pop_own() {
-            deliver.push(Delivery { slot, len: 0, port: PortIndex(0), facts: 0 });
+            deliver.push(Delivery { slot, len: 0, came: IngressInfo::NONE, facts: 0 });
         }
     }
 
@@ -263,7 +265,7 @@ impl RxBatch<'_> {
         copy(&self.pool, slot, offset);
         self.came_by.set(slot, came);
         let facts = facts | self.came_by.flags(came);
-        self.deliver.push(Delivery { slot, len: len as u16, port: came.port, facts });
+        self.deliver.push(Delivery { slot, len: len as u16, came, facts });
         Accepted::Yes
     }
 }
@@ -286,6 +288,8 @@ pub struct Endpoint {
     pub(crate) holds: bool,
     /// On whose account its output is moved.
     pub(crate) share: CopyShare,
+    /// Whom the gateway is told to have sent its frames: always of the tenant of `share`.
+    pub(crate) sender: Sender,
     pub(crate) copying: CopyingTime,
     pub(crate) outputs: Outputs,
     pub(crate) transmit: Consumer<Transmission>,
@@ -334,6 +338,7 @@ impl Endpoint {
             is_short: false,
             holds,
             share,
+            sender: Sender::of(share.tenant),
             copying: CopyingTime::default(),
             outputs,
             transmit,
@@ -354,6 +359,12 @@ impl Endpoint {
     /// Sets on whose account the MMA moves its output, as long as it is not attached.
     pub fn set_share(&mut self, share: CopyShare) {
         self.share = share;
+        self.sender.tenant = share.tenant;
+    }
+
+    /// Sets by which chain and instance the gateway knows who sends its frames, as long as it is not attached.
+    pub fn set_sender(&mut self, chain: u16, instance: u32) {
+        self.sender = Sender { tenant: self.share.tenant, chain, instance };
     }
 
     /// Counts the frames that are lost with the FWP: those in its slots, except those that its guest dropped. To be
@@ -407,7 +418,7 @@ impl Endpoint {
     /// Returns the next hop of a transmission; none, if it is to be dropped.
     #[inline]
     pub(crate) fn course(&self, sent: &Transmission) -> Option<Route> {
-        self.outputs.course(sent.to, self.inlet.came_by.of(sent.slot))
+        self.outputs.course(sent.to, self.inlet.came_by.of(sent))
     }
 
     /// Returns the FWPs that its outputs lead to.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use pinion_abi::{PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_REPLY};
+use pinion_abi::{Descriptor, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_REPLY};
 use pinion_mma::id::PortIndex;
 use pinion_mma::mover::MmaCommand;
 use pinion_mma::wiring::direction::{PortSet, Sides};
@@ -107,10 +107,10 @@ fn a_reply_passes_the_stages_between_it_and_where_its_frame_came_in() {
 
 #[test]
 fn each_stage_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
-    const FORWARD_REPLY: u32 = RX_FORWARD | RX_REPLY;
-    const BACKWARD_REPLY: u32 = RX_BACKWARD | RX_REPLY;
+    const FORWARD_REPLY: u16 = RX_FORWARD | RX_REPLY;
+    const BACKWARD_REPLY: u16 = RX_BACKWARD | RX_REPLY;
     // Per row: a frame's port and its first stage; by what each stage sends it on, and what each is told then.
-    type Way<'a> = (u16, u32, &'a [(u32, u16)], &'a [u32]);
+    type Way<'a> = (u16, u32, &'a [(u32, u16)], &'a [u16]);
     let ways: [Way<'_>; 5] = [
         (INSIDE, 0, &[(0, PORT_NEXT), (1, PORT_NEXT), (2, PORT_NEXT)], &[RX_FORWARD; 3]),
         (OUTSIDE, 2, &[(2, PORT_NEXT), (1, PORT_NEXT), (0, PORT_NEXT)], &[RX_BACKWARD; 3]),
@@ -168,24 +168,60 @@ fn frames_of_no_side_go_forth_and_replies_to_them_leave_at_once() {
 }
 
 #[test]
-fn a_frame_that_a_stage_made_takes_the_direction_of_the_last_received_one() {
-    for (port, leaves_by) in [(INSIDE, OUTSIDE), (OUTSIDE, INSIDE)] {
-        let mut house = House::new(&Plan::default());
-        let set = |port| PortSet::of([PortIndex(port)]).unwrap();
-        let edge = |port| vec![Edge::Egress(PortIndex(port))];
-        let sides = Sides { forth: set(INSIDE), back: set(OUTSIDE) };
-        let both_ways = Wiring::both_ways(edge(OUTSIDE), edge(INSIDE), sides);
-        let (_, endpoint) = house.make_of(id(0), Guest::owning(Shape::slots(4), 2), both_ways);
+fn a_frame_that_a_stage_made_takes_the_direction_of_the_way_that_it_names_whatever_came_last() {
+    let mut house = House::new(&Plan::default());
+    for stage in 0..STAGES {
+        let guest = Guest::owning(Shape::slots(8), 4);
+        let (_, endpoint) = house.make_of(id(stage), guest, wiring(stage));
         house.command(MmaCommand::Attach(endpoint));
-        house.gateway.lend_empties(16);
-        house.mma.poll();
-        house.gateway.inject(&frame(1, 64), port, id(0));
-        house.mma.poll();
-        let received = house.fwps[0].publish_all().remove(0);
-        let own = pinion_abi::Descriptor { slot: 2, ..received };
-        house.fwps[0].guest.write_frame(own.slot, own.offset, &frame(7, 64));
-        house.fwps[0].guest.pass(own, PORT_NEXT);
-        assert_eq!(house.collect_and_move(0), Ok(1));
-        assert_eq!(house.gateway.collect(), [left(leaves_by, 7)]);
     }
+    house.gateway.lend_empties(16);
+    house.mma.poll();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(1));
+    house.gateway.inject(&frame(2, 64), OUTSIDE, id(1));
+    house.mma.poll();
+    let [inside, outside] = house.fwps[1].publish_all()[..] else { panic!("two frames came") };
+    // Both ways, by each of its outputs: which stage gets the frame, or by which port it leaves, and what that stage is told.
+    let cases = [
+        (inside, PORT_NEXT, Some(2), 0, RX_FORWARD),
+        (outside, PORT_NEXT, Some(0), 0, RX_BACKWARD),
+        (inside, PORT_REPLY, Some(0), 0, RX_BACKWARD | RX_REPLY),
+        (outside, PORT_REPLY, Some(2), 0, RX_FORWARD | RX_REPLY),
+        (inside, 1, None, SPAN, 0),
+        (outside, 1, None, SPAN, 0),
+    ];
+    for (slot, (by, output, next, port, flags)) in [4, 5, 6, 7, 4, 5].into_iter().zip(cases) {
+        house.fwps[1].guest.write_frame(slot, 0, &frame(7, 64));
+        let made = Descriptor { slot, len: 64, port: output, way: by.way, ..Descriptor::default() };
+        house.fwps[1].guest.send(made);
+        assert_eq!(house.collect_and_move(1), Ok(1));
+        match next {
+            Some(stage) => {
+                let received = house.fwps[stage].publish_all().remove(0);
+                assert_eq!((received.port, received.flags), (by.port, flags), "by {output}, of port {}", by.port);
+                // A reply goes back as a frame of the opposite direction would, but is of the same port.
+                assert_eq!(received.way >> 1, by.way >> 1);
+            }
+            None => assert_eq!(house.gateway.collect(), [left(port, 7)]),
+        }
+        house.fwps[1].publish_all();
+    }
+}
+
+#[test]
+fn both_directions_of_a_port_are_ways_of_their_own() {
+    let mut house = House::new(&Plan::default());
+    let (_, endpoint) = house.make_of(id(0), Guest::owning(Shape::slots(4), 2), wiring(0));
+    house.command(MmaCommand::Attach(endpoint));
+    house.attach_wired(id(1), Shape::slots(4), wiring(1));
+    house.mma.poll();
+    house.gateway.inject(&frame(1, 64), INSIDE, id(0));
+    house.gateway.inject(&frame(2, 64), INSIDE, id(1));
+    house.mma.poll();
+    let forth = house.fwps[0].publish_all()[0];
+    // The second stage replies, which goes back towards the port that the first stage's frame came from.
+    send_all(&mut house, 1, PORT_REPLY);
+    let back = house.fwps[0].publish_all()[0];
+    assert_eq!((forth.port, back.port, back.flags), (INSIDE, INSIDE, RX_BACKWARD | RX_REPLY));
+    assert_ne!(forth.way, back.way);
 }

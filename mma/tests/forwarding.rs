@@ -17,10 +17,11 @@ fn a_frame_is_received_published_replied_and_comes_out_unaltered() {
         let sent = frame(number as u32, len);
         house.receive(&sent, 3);
         assert_eq!(house.noticed(), [id(0)]);
-        assert_eq!(house.fwps[0].mailbox.publish(), 1);
+        assert_eq!(house.fwps[0].mailbox.publish(|_| 0), 1);
         let received = house.fwps[0].guest.receive().unwrap();
-        let Descriptor { offset, len: got, port, flags, reserved, .. } = received;
-        assert_eq!((offset, usize::from(got), port, flags, reserved), (RX_HEADROOM as u16, len, 3, 0, 0));
+        let Descriptor { slot, offset, len: got, port, flags, way, arrived } = received;
+        assert_eq!((slot, offset, usize::from(got)), (0, RX_HEADROOM as u16, len));
+        assert_eq!((port, flags, way, arrived), (3, 0, 3 << 1, 0));
         assert_eq!(house.fwps[0].guest.frame(&received), sent);
         house.fwps[0].guest.pass(received, PORT_REPLY);
         assert_eq!(house.collect_and_move(0), Ok(1));
@@ -34,7 +35,7 @@ fn a_frame_is_received_published_replied_and_comes_out_unaltered() {
 #[test]
 fn without_anything_to_publish_or_collect_nothing_is_done() {
     let mut house = House::chain(&Plan::default(), 1, Shape::slots(4), Edge::EgressWhereItCame);
-    assert_eq!(house.fwps[0].mailbox.publish(), 0);
+    assert_eq!(house.fwps[0].mailbox.publish(|_| 0), 0);
     assert_eq!(house.fwps[0].collect(), Ok(0));
     assert!(!house.mma.has_work());
     assert_eq!(house.mma.poll(), 0);

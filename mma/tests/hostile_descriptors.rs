@@ -60,9 +60,10 @@ fn every_edge_of(shape: Shape) {
         for offset in places {
             for len in places {
                 for slot in slots {
-                    let evil = Descriptor { slot, offset, len, port, flags: u32::MAX, reserved: u32::MAX };
+                    let evil =
+                        Descriptor { slot, offset, len, port, flags: u16::MAX, way: u16::MAX, arrived: u32::MAX };
                     // The valid frames before it give up slots 0 and 1.
-                    match judged(shape.slot_size, 1, |slot| [2, 3].contains(&slot), evil) {
+                    match judged(shape.slot_size, 1, |slot| [2, 3].contains(&slot), |_, _| true, evil) {
                         Err(violation) => {
                             refused += 1;
                             assert_stopped(shape, 2, evil, violation);
@@ -98,7 +99,7 @@ fn the_edges_of_the_largest_slots_do_not_overflow() {
     for (offset, len) in
         [(u16::MAX, u16::MAX), (u16::MAX, 1), (1, u16::MAX), (0x8000, 0x8000), (0x8000, 1), (1, 0x8000), (0, 0x8001)]
     {
-        let evil = Descriptor { slot: 1, offset, len, port: PORT_NEXT, flags: 0, reserved: 0 };
+        let evil = Descriptor { slot: 1, offset, len, port: PORT_NEXT, ..Descriptor::default() };
         assert_stopped(shape, 1, evil, Violation::Range { offset, len, slot_size: 32 * 1024 });
     }
 }
@@ -107,7 +108,7 @@ fn the_edges_of_the_largest_slots_do_not_overflow() {
 fn a_violation_anywhere_in_a_batch_lets_earlier_descriptors_pass() {
     let shape = Shape::slots(8);
     for honest in 0..usize::from(GRANTED) {
-        let evil = Descriptor { slot: 8, offset: 64, len: 1, port: PORT_NEXT, flags: 0, reserved: 0 };
+        let evil = Descriptor { slot: 8, offset: 64, len: 1, port: PORT_NEXT, ..Descriptor::default() };
         assert_stopped(shape, honest, evil, Violation::SlotNotOwned(8));
     }
 }
@@ -233,7 +234,7 @@ fn a_descriptor_rewritten_after_it_was_collected_changes_nothing() {
     house.fwps[0].guest.pass(received[0], PORT_REPLY);
     assert_eq!(house.fwps[0].collect(), Ok(1));
     let guest = &house.fwps[0].guest;
-    guest.write_entry(0, Descriptor { slot: 7, offset: u16::MAX, len: u16::MAX, port: 9, flags: 0, reserved: 0 });
+    guest.write_entry(0, Descriptor { slot: 7, offset: u16::MAX, len: u16::MAX, port: 9, ..Descriptor::default() });
     house.mma.poll();
     assert_eq!(house.gateway.collect(), [Left { port: 3, bytes: frame(0, FRAME_BYTES) }]);
 }
@@ -252,7 +253,7 @@ fn a_payload_rewritten_after_it_was_copied_is_not_seen_downstream() {
 fn a_guest_cannot_choose_its_way_out_by_what_it_writes() {
     let (mut house, received) = besieged(Shape::slots(8));
     let guest = &mut house.fwps[0].guest;
-    guest.send(Descriptor { port: PORT_REPLY, flags: 0xffff_ffff, reserved: 9, ..received[0] });
+    guest.send(Descriptor { port: PORT_REPLY, flags: u16::MAX, way: 7, arrived: 9, ..received[0] });
     assert_eq!(house.collect_and_move(0), Ok(1));
     assert_eq!(house.gateway.collect()[0].port, 3);
 }

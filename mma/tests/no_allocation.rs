@@ -69,7 +69,7 @@ fn allocations_of(house: &mut House, frames: u32) -> u64 {
         for stage in 0..2 {
             let fwp = &mut house.fwps[stage];
             assert_eq!(counted(&mut total, || house.worker_queue.pop()), Some(fwp.id));
-            assert_eq!(counted(&mut total, || fwp.mailbox.publish()), BURST);
+            assert_eq!(counted(&mut total, || fwp.mailbox.publish(|_| 0)), BURST);
             while let Some(received) = fwp.guest.receive() {
                 fwp.guest.pass(received, PORT_NEXT);
             }
@@ -103,7 +103,7 @@ fn frames_that_are_dropped_allocate_nothing_either() {
         counted(&mut total, || house.mma.poll());
         house.gateway.collect();
         let fwp = &mut house.fwps[0];
-        counted(&mut total, || fwp.mailbox.publish());
+        counted(&mut total, || fwp.mailbox.publish(|_| 0));
         while let Some(received) = fwp.guest.receive() {
             fwp.guest.pass(received, PORT_NEXT);
         }
@@ -119,7 +119,7 @@ fn frames_that_are_dropped_allocate_nothing_either() {
 /// Makes an FWP receive what there is and send it by `ports` in turn, and polls.
 fn pass_by(house: &mut House, fwp: usize, ports: &[u16], total: &mut u64) -> u32 {
     let fwp = &mut house.fwps[fwp];
-    let received = counted(total, || fwp.mailbox.publish());
+    let received = counted(total, || fwp.mailbox.publish(|_| 0));
     for &port in ports.iter().cycle() {
         let Some(descriptor) = fwp.guest.receive() else { break };
         fwp.guest.pass(descriptor, port);

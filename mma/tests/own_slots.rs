@@ -31,11 +31,20 @@ fn newcomer() -> House {
     house
 }
 
-/// Makes the guest write a frame into a slot and send it by a port.
-fn make(house: &mut House, slot: u16, port: u16) -> Result<u32, Violation> {
+/// The way of a frame that came on a port, in a chain without a way back.
+fn way(port: u16) -> u16 {
+    port << 1
+}
+
+/// Makes the guest write a frame into a slot and send it by an output, on the way of port 7.
+fn make(house: &mut House, slot: u16, output: u16) -> Result<u32, Violation> {
+    make_by(house, slot, output, way(7))
+}
+
+fn make_by(house: &mut House, slot: u16, output: u16, way: u16) -> Result<u32, Violation> {
     let guest = &mut house.fwps[0].guest;
     guest.write_frame(slot, 0, &frame(slot.into(), 100));
-    guest.send(Descriptor { slot, offset: 0, len: 100, port, ..Descriptor::default() });
+    guest.send(Descriptor { slot, offset: 0, len: 100, port: output, way, ..Descriptor::default() });
     house.collect_and_move(0)
 }
 
@@ -44,7 +53,78 @@ fn slots_and_lengths(house: &mut House) -> Vec<(u16, u16)> {
 }
 
 #[test]
-fn a_packet_that_a_guest_made_leaves_where_its_last_one_came_in_and_its_slot_comes_back_empty() {
+fn a_packet_that_a_guest_made_leaves_by_the_port_of_its_way_whatever_came_last() {
+    let mut house = house();
+    for (number, port) in [(2, 9), (3, 5)] {
+        house.receive(&frame(number, 60), port);
+        assert_eq!(house.fwps[0].pass_all(PORT_DROP), 1);
+        house.mma.poll();
+    }
+    for (slot, output, port) in [(OWN[0], PORT_REPLY, 9), (OWN[1], PORT_NEXT, 7), (OWN[0], PORT_REPLY, 5)] {
+        assert_eq!(make_by(&mut house, slot, output, way(port)), Ok(1));
+        assert_eq!(house.gateway.collect(), [Left { port, bytes: frame(slot.into(), 100) }]);
+        house.fwps[0].publish_all();
+    }
+}
+
+#[test]
+fn frames_made_by_different_ways_in_one_batch_keep_apart() {
+    let mut house = house();
+    house.receive(&frame(2, 60), 9);
+    house.fwps[0].publish_all();
+    house.gateway.lend_empties(8);
+    for (slot, port) in OWN.into_iter().zip([9, 7]) {
+        let guest = &mut house.fwps[0].guest;
+        guest.write_frame(slot, 0, &frame(slot.into(), 100));
+        let made = Descriptor { slot, len: 100, port: PORT_REPLY, way: way(port), ..Descriptor::default() };
+        guest.send(made);
+    }
+    assert_eq!(house.collect_and_move(0), Ok(2));
+    let left = house.gateway.collect();
+    assert_eq!(left.iter().map(|it| it.port).collect::<Vec<_>>(), [9, 7]);
+}
+
+#[test]
+fn a_way_by_which_no_frame_has_come_ends_the_guest_and_its_frame_does_not_leave() {
+    for unknown in [way(6), way(7) + 1, way(8), 127, 128, way(7) + 128, u16::MAX] {
+        let mut house = house();
+        assert_eq!(make_by(&mut house, OWN[0], PORT_REPLY, unknown), Err(Violation::UnknownWay(unknown)));
+        assert_eq!(house.gateway.collect(), []);
+    }
+}
+
+#[test]
+fn a_slot_that_comes_back_is_no_frame_that_came_by_a_way() {
+    let mut house = house();
+    assert_eq!(make(&mut house, OWN[0], PORT_NEXT), Ok(1));
+    let [returned] = house.fwps[0].publish_all()[..] else { panic!("the slot comes back") };
+    assert_eq!(returned, Descriptor { slot: OWN[0], offset: 64, ..Descriptor::default() });
+    assert_eq!(make_by(&mut house, OWN[0], PORT_NEXT, returned.way), Err(Violation::UnknownWay(0)));
+}
+
+#[test]
+fn a_frame_that_has_come_by_a_way_makes_it_known_only_once_it_is_published() {
+    let mut house = house();
+    house.receive(&frame(2, 60), 9);
+    assert_eq!(make_by(&mut house, OWN[0], PORT_REPLY, way(9)), Err(Violation::UnknownWay(way(9))));
+}
+
+#[test]
+fn of_a_received_frame_the_way_that_the_guest_writes_does_not_count() {
+    let mut house = house();
+    house.receive(&frame(2, 60), 9);
+    let received = house.fwps[0].publish_all().remove(0);
+    for named in [way(7), u16::MAX] {
+        house.fwps[0].guest.send(Descriptor { port: PORT_REPLY, way: named, ..received });
+        assert_eq!(house.collect_and_move(0), Ok(1));
+        assert_eq!(house.gateway.collect(), [Left { port: 9, bytes: frame(2, 60) }]);
+        house.receive(&frame(2, 60), 9);
+        assert_eq!(house.fwps[0].publish_all(), [received]);
+    }
+}
+
+#[test]
+fn a_packet_that_a_guest_made_leaves_and_its_slot_comes_back_empty() {
     let mut house = house();
     for port in [PORT_NEXT, PORT_REPLY, PORT_NEXT] {
         for slot in OWN {
@@ -96,7 +176,7 @@ fn a_made_and_dropped_packet_does_not_leave_and_its_slot_comes_back() {
 }
 
 #[test]
-fn a_packet_that_a_guest_made_reaches_the_next_stage_with_the_port_of_its_last_received_one() {
+fn a_packet_that_a_guest_made_reaches_the_next_stage_with_the_port_of_its_way() {
     let mut house = House::new(&Plan::default());
     let (_, endpoint) = house.make_of(id(0), Guest::owning(SHAPE, 2), Wiring::to(Edge::Fwp(id(1))));
     house.command(MmaCommand::Attach(endpoint));
@@ -116,7 +196,7 @@ fn frames_that_an_ending_guest_made_or_kept_are_counted_once() {
     let mut house = house();
     let guest = &mut house.fwps[0].guest;
     guest.write_frame(OWN[0], 0, &frame(2, 100));
-    guest.send(Descriptor { slot: OWN[0], len: 100, ..Descriptor::default() });
+    guest.send(Descriptor { slot: OWN[0], len: 100, way: way(7), ..Descriptor::default() });
     assert_eq!(house.fwps[0].mailbox.collect(), Ok(1));
     house.command(MmaCommand::Detach(id(0)));
     house.mma.poll();

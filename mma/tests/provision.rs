@@ -184,7 +184,7 @@ fn a_guest_that_computes_for_long_gets_its_slots_when_it_is_preempted() {
     let mut house = new_chain(1);
     house.inject(0..1);
     house.settle();
-    house.fwps[0].mailbox.publish();
+    house.fwps[0].mailbox.publish(|_| 0);
     // Its turn lasts from here on.
     house.inject(1..60);
     house.settle();
@@ -208,7 +208,7 @@ fn an_fwp_that_ends_gives_back_what_waits_for_its_pages() {
     house.command(MmaCommand::Detach(id(0)));
     house.settle();
     let mut endpoint = house.detached().expect("it has no output that waits");
-    house.fwps[0].mailbox.publish();
+    house.fwps[0].mailbox.publish(|_| 0);
     endpoint.settle();
     assert_eq!(house.fwps[0].moved().dropped_instance_ended.value(), 60);
     house.gateway.collect();
@@ -249,7 +249,7 @@ fn attach_busy_neighbour(house: &mut House, frames: u16) -> usize {
     house.mma.poll();
     house.fwps[sender].pass_all(PORT_DROP);
     for slot in 1..=frames {
-        let sent = Descriptor { slot, offset: 0, len: 16_000, port: PORT_NEXT, flags: 0, reserved: 0 };
+        let sent = Descriptor { slot, offset: 0, len: 16_000, port: PORT_NEXT, ..Descriptor::default() };
         house.fwps[sender].guest.send(sent);
     }
     while house.fwps[sender].collect().unwrap() > 0 {}
@@ -386,7 +386,7 @@ fn frames_in_slots_that_the_guest_never_wrote_to_cost_the_mma_no_page() {
     house.settle();
     house.fwps[0].publish_all();
     for slot in 1..=own as u16 {
-        let sent = Descriptor { slot, offset: 64, len: LEN as u16, port: PORT_NEXT, flags: 0, reserved: 0 };
+        let sent = Descriptor { slot, offset: 64, len: LEN as u16, port: PORT_NEXT, ..Descriptor::default() };
         house.fwps[0].guest.send(sent);
     }
     let (mut turns, mut page_faults) = (Vec::new(), 0);
@@ -411,7 +411,7 @@ fn a_guest_that_takes_back_what_was_left_in_its_ring_has_nothing_left_there() {
     house.settle();
     house.fwps[0].publish_all();
     for slot in 1..=255 {
-        house.fwps[0].guest.send(Descriptor { slot, offset: 0, len: 60, port: PORT_NEXT, flags: 0, reserved: 0 });
+        house.fwps[0].guest.send(Descriptor { slot, offset: 0, len: 60, port: PORT_NEXT, ..Descriptor::default() });
     }
     assert_eq!((house.fwps[0].collect(), house.fwps[0].mailbox.has_left_some()), (Ok(124), true));
     house.fwps[0].guest.set_tx(Index::Tail, 124);

@@ -51,7 +51,7 @@ fn attach_pair(house: &mut House, first: u32, share: CopyShare) -> [usize; 2] {
 /// Sends so many large frames, each from a slot of the guest's own.
 fn send_large(house: &mut House, fwp: usize, count: u32) {
     for slot in 1..=count as u16 {
-        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 });
+        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, ..Descriptor::default() });
     }
     // Slots that were never sent before are collected in several turns.
     let mut collected = 0;
@@ -232,7 +232,7 @@ fn outputs_that_wait_for_room_are_moved_within_the_same_budget() {
     house.mma.poll();
     for round in 0..4 {
         for slot in 65..129 {
-            let sent = Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, flags: 0, reserved: 0 };
+            let sent = Descriptor { slot, offset: 0, len: LONG, port: PORT_NEXT, ..Descriptor::default() };
             house.fwps[first].guest.send(sent);
         }
         let turns = [(); 8].map(|()| house.fwps[first].collect().unwrap());
@@ -397,7 +397,7 @@ fn attach_sender(house: &mut House, index: u32, share: CopyShare) -> usize {
 
 fn send_small(house: &mut House, fwp: usize, count: u16) {
     for slot in 1..=count {
-        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: 64, port: PORT_NEXT, flags: 0, reserved: 0 });
+        house.fwps[fwp].guest.send(Descriptor { slot, offset: 0, len: 64, port: PORT_NEXT, ..Descriptor::default() });
     }
     assert_eq!(house.fwps[fwp].collect(), Ok(u32::from(count)));
 }

@@ -126,7 +126,7 @@ fn a_stale_id_never_reaches_a_new_fwp_at_the_same_index() {
     house.mma.poll();
 
     assert!(house.fwps[new].guest.snapshot() == before);
-    assert_eq!(house.fwps[new].mailbox.publish(), 0);
+    assert_eq!(house.fwps[new].mailbox.publish(|_| 0), 0);
     assert_eq!(house.fwps[new].moved().received.value(), 0);
     assert_eq!(house.mma.counters().dropped_instance_ended.value(), 1);
     assert_eq!(house.fwps[upstream].moved().dropped_instance_ended.value(), 1);

@@ -68,7 +68,7 @@ fn guest(call: &str, entries: u32) -> String {
             (import "pinion" "state_cas" (func $cas (param i32 i32 i32 i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func (export "pinion_run") (local $left i32) (local $random i32) (local $batch i32) (local $start i64)

@@ -17,6 +17,7 @@ use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::{Edge, Wiring};
+use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
@@ -94,7 +95,7 @@ impl House {
         let (adopt, to_worker) = crossbeam_channel::unbounded();
         let (from_mma, _) = crossbeam_channel::unbounded();
         let (from_worker, _) = crossbeam_channel::unbounded();
-        let mma = Mma::new(fwps, outputs, vec![to_worker_queue], mma_link, to_mma, from_mma);
+        let mma = Mma::new(fwps, outputs, vec![to_worker_queue], mma_link, to_mma, from_mma, stopwatch());
         let worker = Worker::new(fwps, inputs, vec![to_mma_queue], to_worker, from_worker, slot);
         // By another thread, as in a node.
         let launch = move || launch(fwps, &template, &launchers);
@@ -118,7 +119,7 @@ impl House {
     fn take_back(&mut self) -> usize {
         let spare = &mut self.spare;
         self.gateway.spent.pop_batch(usize::MAX, |buffer| spare.push(buffer));
-        self.gateway.outbound.pop_batch(usize::MAX, |out| spare.push(out.into_buffer()))
+        self.gateway.outbound.pop_batch(usize::MAX, |out| spare.push(out.frame.into_buffer()))
     }
 }
 

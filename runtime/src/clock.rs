@@ -1,16 +1,19 @@
 //! The time that guests, workers and roles go by.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use pinion_mma::stopwatch::Stopwatch;
+use pinion_mma::wiring::ingress::Arrival;
 
 /// The clock of the whole process. Guests are told its time, so that a guest's deadline is the worker's deadline without conversion.
 static STOPWATCH: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);
 
 /// Returns a stopwatch that started with the process's clock.
-pub(crate) fn stopwatch() -> Stopwatch {
+#[must_use]
+pub fn stopwatch() -> Stopwatch {
     STOPWATCH.clone()
 }
 
@@ -68,9 +71,19 @@ impl GuestClock {
     /// Returns what it shows when the process's clock says `now_ns`.
     #[inline]
     pub(crate) fn at(self, now_ns: u64) -> u64 {
+        self.span_at(now_ns).shown_ns
+    }
+
+    /// Returns the same, and other times at which it shows the same: at least half of them.
+    #[inline]
+    fn span_at(self, now_ns: u64) -> Span {
         let step = now_ns / self.step_ns;
-        let is_shown = now_ns >= self.shown_from_ns(step);
-        (step - u64::from(!is_shown && step > 0)) * self.step_ns
+        let (begins_ns, shown_from_ns) = (step * self.step_ns, self.shown_from_ns(step));
+        if now_ns >= shown_from_ns {
+            Span { from_ns: shown_from_ns, until_ns: begins_ns + self.step_ns, shown_ns: begins_ns }
+        } else {
+            Span { from_ns: begins_ns, until_ns: shown_from_ns, shown_ns: begins_ns - self.step_ns }
+        }
     }
 
     /// Returns the first time of the process's clock at which it shows `time_ns` or later; the largest if there is none.
@@ -88,6 +101,49 @@ impl GuestClock {
         let offset_ns = STEP_OFFSETS.hash_one((self.step_ns, step)) % self.step_ns;
         step.saturating_mul(self.step_ns).saturating_add(offset_ns)
     }
+}
+
+/// Times of the process's clock at which a guest's clock shows the same.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from_ns: u64,
+    until_ns: u64,
+    shown_ns: u64,
+}
+
+/// What a thread's guests were shown last of the time at which a frame came.
+#[derive(Debug, Clone, Copy)]
+struct ShownArrival {
+    clock: GuestClock,
+    from_ns: u64,
+    until_ns: u64,
+    shown_us: u32,
+}
+
+thread_local! {
+    /// Many frames come within one step of a clock, and of these only the first one takes a hash.
+    static SHOWN: Cell<ShownArrival> =
+        const { Cell::new(ShownArrival { clock: GuestClock { step_ns: 1 }, from_ns: 0, until_ns: 0, shown_us: 0 }) };
+}
+
+/// Returns what a guest with this clock is shown, at `now_ns`, of the time at which a frame came: the lowest bits of microseconds. It is what
+/// the guest's clock showed at that time, so a frame tells a guest no time that its clock would not have told.
+#[inline]
+pub(crate) fn arrival_us(clock: GuestClock, arrived: Arrival, now_ns: u64) -> u32 {
+    let came_ns = arrived.before(now_ns);
+    let shown = SHOWN.get();
+    if shown.clock == clock && (shown.from_ns..shown.until_ns).contains(&came_ns) {
+        return shown.shown_us;
+    }
+    show(clock, came_ns)
+}
+
+#[inline(never)]
+fn show(clock: GuestClock, came_ns: u64) -> u32 {
+    let Span { from_ns, until_ns, shown_ns } = clock.span_at(came_ns);
+    let shown_us = (shown_ns / 1_000) as u32;
+    SHOWN.set(ShownArrival { clock, from_ns, until_ns, shown_us });
+    shown_us
 }
 
 #[cfg(test)]
@@ -116,6 +172,33 @@ mod tests {
             let over_ns = clock.reaches(deadline_ns);
             prop_assert!(clock.at(over_ns) >= deadline_ns);
             prop_assert!(over_ns == 0 || clock.at(over_ns - 1) < deadline_ns);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_frames_arrival_is_what_the_guests_clock_showed_then_whatever_was_shown_before(
+            steps_us in proptest::collection::vec(1_u32..=300, 2), start_ns in 0..u64::MAX / 2,
+            frames in proptest::collection::vec((0_usize..2, 0_u64..400_000, 0_u64..1_000_000), 1..100),
+        ) {
+            let mut now_ns = start_ns;
+            for (clock, later_ns, age_ns) in frames {
+                now_ns += later_ns;
+                let clock = GuestClock::in_steps_of(steps_us[clock]);
+                let came_ns = now_ns.saturating_sub(age_ns) >> 10 << 10;
+                let expected_us = clock.at(came_ns) / 1_000;
+                prop_assert_eq!(arrival_us(clock, Arrival::at(came_ns), now_ns), expected_us as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn no_frame_is_shown_later_than_the_guests_clock_shows_now() {
+        let clock = GuestClock::in_steps_of(1);
+        for ahead_ns in [0, 1 << 10, 1 << 20, 1 << 28] {
+            let now_ns = 5_000_000_000;
+            let shown_us = arrival_us(clock, Arrival::at(now_ns + ahead_ns), now_ns);
+            assert!(u64::from(shown_us) * 1_000 <= clock.at(now_ns), "{ahead_ns} ns ahead");
         }
     }
 

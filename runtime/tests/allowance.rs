@@ -30,7 +30,7 @@ fn guest(run: &str) -> String {
             (data (i32.const 80) "two")
             (data (i32.const 96) "three\0afour\0a")
             (data (i32.const 128) "\60\00\00\00\0b\00\00\00")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func (export "pinion_run") (local $n i32) (local $m i32)

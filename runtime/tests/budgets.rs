@@ -10,6 +10,7 @@ use crossbeam_channel::{Receiver, Sender};
 use pinion_control::model::Scheduling;
 use pinion_mma::accounts::counters::FwpCounters;
 use pinion_mma::buffer::Buffer;
+use pinion_mma::link::Outbound;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::template::Template;
 use pinion_runtime::scheduler::Overrun;
@@ -114,7 +115,7 @@ impl House {
                 return Batch::Ended(End { reason, before_ns, after_ns });
             }
             self.bench.mma.poll();
-            if let Some(frame) = self.bench.gateway.outbound.pop() {
+            if let Some(Outbound { frame, .. }) = self.bench.gateway.outbound.pop() {
                 self.spare.push(frame.into_buffer());
                 has_answered = true;
             }

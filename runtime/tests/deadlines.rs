@@ -30,7 +30,7 @@ fn guest(run: &str) -> String {
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
             (global $start (mut i64) (i64.const 0))
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $wait (param $later_ns i64) (result i32) (local $told i32)

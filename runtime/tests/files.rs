@@ -28,7 +28,7 @@ fn guest(run: &str) -> String {
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\01\00\00\08\01\00")
             (data (i32.const 1024) "large")
             (data (i32.const 1040) "\00\00\02\00\00\00\01\00")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $open (param $flags i32) (param $rights i64) (result i32)

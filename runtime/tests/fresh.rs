@@ -34,7 +34,7 @@ fn guest(more: &str, hunt: &str, sing: &str) -> String {
             (global $global (mut i64) (i64.const 0))
             {more}
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $canary (result i64) (i64.const 0x5ca1ab1e0ddba11e))

@@ -26,7 +26,7 @@ fn guest(init: &str, run: &str) -> String {
             (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) {init})
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $deep (param i32) (result i32)
@@ -116,7 +116,7 @@ fn a_packet_comes_back_as_it_went_in() {
     assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { sent: 1 }));
     bench.mma.poll();
     let out = bench.gateway.outbound.pop().expect("nothing came out");
-    assert!(out.bytes().iter().copied().eq(0..60));
+    assert!(out.frame.bytes().iter().copied().eq(0..60));
     bench.dismantle(fwp);
 }
 

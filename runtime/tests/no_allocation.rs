@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pinion_control::model::{Access, Chain, Field, Grant, Stage, WhenFull};
-use pinion_mma::buffer::{Buffer, Frame};
+use pinion_mma::buffer::Buffer;
 use pinion_runtime::fwp::Turn;
 use pinion_runtime::state::{StateLimits, StateStore};
 use support::{Bench, buffer};
@@ -101,7 +101,7 @@ fn assert_allocates_nothing(mut bench: Bench, wat: &str) {
         }
         bench.mma.poll();
         spare.extend(bench.gateway.spent.pop());
-        spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(Frame::into_buffer));
+        spare.extend(std::iter::from_fn(|| bench.gateway.outbound.pop()).map(|out| out.frame.into_buffer()));
     };
     (0..1000).for_each(|_| round(&mut bench));
     let before = ALLOCATIONS.get();

@@ -53,7 +53,7 @@ fn guest(init: &str, run: &str) -> String {
             (data (i32.const 64) "counters")
             (data (i32.const 96) "key")
             (data (i32.const 112) "value")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) {init} (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func $is (param $what i32) (param $expected i32)

@@ -58,7 +58,7 @@ fn users_that_apply_files_that_are_no_modules() {
 fn heavy() -> Vec<u8> {
     let code = "i32.const 77 i32.add local.tee 0 local.get 0 i32.mul ".repeat(10_000);
     let functions: String = (0..40).map(|_| format!("(func (param i32) (result i32) local.get 0 {code})")).collect();
-    let exports = r#"(memory (export "memory") 1) (func (export "pinion_abi_v2")) (func (export "pinion_run"))
+    let exports = r#"(memory (export "memory") 1) (func (export "pinion_abi_v3")) (func (export "pinion_run"))
         (func (export "pinion_init") (result i32) (i32.const 0)) (func (export "pinion_pool") (result i32) (i32.const 0))"#;
     wat::parse_str(format!("(module {exports} {functions})")).expect("it is a module")
 }

@@ -3,6 +3,7 @@
 use crossbeam_channel::{Receiver, Sender};
 use ipnet::IpNet;
 use pinion_mma::link::GatewayLink;
+use pinion_mma::wiring::direction::PortSet;
 
 use crate::invoke::InvokePort;
 use crate::messages::{Command, Event};
@@ -44,11 +45,14 @@ pub struct GatewayConfig {
     pub events: Sender<Event>,
 }
 
+/// The most ports that a gateway can have. One number more is that of the port of calls.
+pub const PORTS_MAX: usize = PortSet::PORTS_MAX as usize - 1;
+
 /// Why a gateway cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
-    /// There is no port, or more than an index can number.
-    #[error("a gateway has 1 to {} ports, not {count}", u16::MAX)]
+    /// There is no port, or more than [`PORTS_MAX`].
+    #[error("a gateway has 1 to {PORTS_MAX} ports, not {count}")]
     PortCount {
         /// Ports given.
         count: usize,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::FwpId;
-use pinion_mma::link::{GatewayLink, Inbound};
+use pinion_mma::link::{GatewayLink, Inbound, Outbound};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 
 use crate::port::BufferPool;
@@ -96,7 +96,7 @@ impl Handover {
     }
 
     /// Takes frames to transmit, up to `max` from each MMA. Returns how many.
-    pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Frame)) -> usize {
+    pub(crate) fn take_outbound(&mut self, max: usize, mut take: impl FnMut(Outbound)) -> usize {
         self.loans.iter_mut().map(|loan| loan.take_outbound(max, &mut take)).sum()
     }
 
@@ -154,7 +154,7 @@ impl BufferCredit {
         count
     }
 
-    fn take_outbound(&mut self, max: usize, take: impl FnMut(Frame)) -> usize {
+    fn take_outbound(&mut self, max: usize, take: impl FnMut(Outbound)) -> usize {
         let count = self.link.outbound.pop_batch(max, take);
         self.lent -= count;
         count

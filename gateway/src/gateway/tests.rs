@@ -17,8 +17,8 @@ use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use crate::test_frames::{self as frames, *};
 use crossbeam_channel::Sender;
 use pinion_mma::buffer::Buffer;
-use pinion_mma::id::{FwpId, TenantIndex};
-use pinion_mma::link::{Inbound, MmaLink, link};
+use pinion_mma::id::{self, FwpId, TenantIndex};
+use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::direction::PortSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -49,6 +49,11 @@ struct Rig {
     pool: HeapPool,
     now_ns: u64,
     dispatchers: Vec<Dispatcher>,
+}
+
+/// Returns what an MMA hands over of a frame that is to be transmitted.
+fn leaving(frame: Frame) -> Outbound {
+    Outbound { frame, sender: id::Sender::of(TenantIndex(0)) }
 }
 
 /// Sizes that a test may want to be small.
@@ -220,6 +225,12 @@ impl Rig {
         drop(self.gateway);
         assert_eq!(self.pool.available(), POOL);
     }
+}
+
+fn set_ports(config: &mut GatewayConfig, count: usize) {
+    let pool = HeapPool::new(16_384, 2048);
+    config.ports = (0..count).map(|port| setup(port, &pool).0).collect();
+    config.pool = Box::new(pool);
 }
 
 fn setup(port: usize, pool: &HeapPool) -> (PortSetup, MemoryPeer) {
@@ -554,6 +565,8 @@ fn impossible_sizes_are_refused_by_name() {
     };
     assert_eq!(make(|_| ()), None);
     assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
+    assert_eq!(make(|config| set_ports(config, PORTS_MAX)), None);
+    assert_eq!(make(|config| set_ports(config, PORTS_MAX + 1)), Some(GatewayError::PortCount { count: 64 }));
     assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 520 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");

@@ -84,7 +84,7 @@ impl Lab {
     }
 
     /// Returns the device's checksum findings for the next frame.
-    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
+    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u16 {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while port.receive(&mut frames, 32) == 0 {
             assert!(started.elapsed() < PATIENCE, "no frame came");

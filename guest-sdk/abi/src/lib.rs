@@ -1,4 +1,4 @@
-//! The contract between a guest module and the node that runs it, version 2.
+//! The contract between a guest module and the node that runs it, version 3.
 //!
 //! This crate defines the memory layouts that both sides use and the names of the functions that both sides call. It contains no other code
 //! and has no dependencies, so that guests, the MMA and the runtime can all depend on it.
@@ -21,7 +21,12 @@
 //! **The guest's own slots.** The last [`PoolHeader::own_slots`] slots belong to the guest as soon as its first packet is published. The
 //! guest writes packets that it makes itself into these slots, and names them in transmit descriptors like others. The host never receives
 //! packets into them. Once the host has taken a frame out of such a slot, it returns the slot by a receive descriptor of length 0, which is
-//! not a packet. A [`PORT_REPLY`] from such a slot leaves by the ingress port of the guest's last packet.
+//! not a packet.
+//!
+//! **Ways.** Each received frame has a way: the port by which it came in and, in a chain with a way back, its direction. The host records
+//! the way of the frame in each slot, and a frame that is sent from there keeps it. A frame in one of the guest's own slots has the way that
+//! its transmit descriptor names: that of any frame that the guest has received before. It takes the outputs of that way's direction, and
+//! as a [`PORT_REPLY`] it goes towards that way's port.
 //!
 //! **Waiting.** [`IMPORT_WAIT`] returns the number of receive descriptors that it has not reported before. On zero the guest is suspended
 //! at its next loop or function boundary. The host then takes the contents of the transmit ring. When packets have arrived and it is the
@@ -48,9 +53,9 @@
 
 /// The version of this contract. A module declares it by exporting a function named [`EXPORT_ABI_PREFIX`] followed by the number, so that
 /// the version can be read without running the module.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
-/// Prefix of the marker export: `pinion_abi_v2` takes nothing, returns nothing and is never called.
+/// Prefix of the marker export: `pinion_abi_v3` takes nothing, returns nothing and is never called.
 pub const EXPORT_ABI_PREFIX: &str = "pinion_abi_v";
 /// `pinion_init() -> i32`: reads the configuration and prepares the function; zero or an [`InitStatus`].
 pub const EXPORT_INIT: &str = "pinion_init";
@@ -151,21 +156,21 @@ pub const SLOT_ALIGN: u32 = 64;
 pub const RX_HEADROOM: u32 = 64;
 
 /// Received: the device found the IPv4 header's checksum correct.
-pub const RX_IP_CHECKSUM_GOOD: u32 = 1 << 0;
+pub const RX_IP_CHECKSUM_GOOD: u16 = 1 << 0;
 /// Received: the device found the IPv4 header's checksum wrong.
-pub const RX_IP_CHECKSUM_BAD: u32 = 1 << 1;
+pub const RX_IP_CHECKSUM_BAD: u16 = 1 << 1;
 /// Received: the device found the TCP or UDP checksum correct.
-pub const RX_L4_CHECKSUM_GOOD: u32 = 1 << 2;
+pub const RX_L4_CHECKSUM_GOOD: u16 = 1 << 2;
 /// Received: the device found the TCP or UDP checksum wrong.
-pub const RX_L4_CHECKSUM_BAD: u32 = 1 << 3;
+pub const RX_L4_CHECKSUM_BAD: u16 = 1 << 3;
 /// Received: the chain has a way back, and the frame passes its stages forwards, from the first to the last.
-pub const RX_FORWARD: u32 = 1 << 4;
+pub const RX_FORWARD: u16 = 1 << 4;
 /// Received: the chain has a way back, and the frame passes its stages backwards, from the last to the first. If neither of the two bits is
 /// set, the chain has no way back, or the frame is a message.
-pub const RX_BACKWARD: u32 = 1 << 5;
+pub const RX_BACKWARD: u16 = 1 << 5;
 /// Received, in a chain with a way back: the frame is another stage's reply ([`PORT_REPLY`]) to a frame that came in by this port, and goes
 /// towards that port.
-pub const RX_REPLY: u32 = 1 << 6;
+pub const RX_REPLY: u16 = 1 << 6;
 
 /// Transmit port: the stage's first output. By default it leads to the next stage of the chain, or out of the node after the last stage. If
 /// the chain gives the stage further outputs, these have the numbers from 1 on, below [`OUTPUTS_MAX`].
@@ -177,6 +182,9 @@ pub const OUTPUTS_MAX: u16 = 16;
 pub const PORT_REPLY: u16 = 0xfffe;
 /// Transmit port: drops the packet; the slot is returned.
 pub const PORT_DROP: u16 = 0xffff;
+
+/// The number of ways: each [`Descriptor::way`] is below it.
+pub const WAYS_MAX: u16 = 128;
 
 /// EtherType of a message, one of those that IEEE 802 reserves for local experiments. A message is a frame that no device has received: it
 /// carries a call of the chain ([`MESSAGE_HEADER_BYTES`]).
@@ -336,9 +344,14 @@ pub struct Descriptor {
     /// Received: the results of the device that received the frame, [`RX_IP_CHECKSUM_GOOD`] and the others. A bit is clear if the device
     /// does not report it, or if another stage sent the frame. In a chain with a way back also the frame's direction, [`RX_FORWARD`] or
     /// [`RX_BACKWARD`], by the host's own record, whichever stage sent it. To send: zero.
-    pub flags: u32,
-    /// Zero.
-    pub reserved: u32,
+    pub flags: u16,
+    /// Received: an index, below [`WAYS_MAX`], for the way by which the frame came: the port of ingress and, in a chain with a way back, the
+    /// direction. To send from one of the guest's own slots: the way of a frame that was received before. From any other slot the host's
+    /// own record counts, and this is ignored.
+    pub way: u16,
+    /// Received: when the frame came into the chain, in microseconds of [`IMPORT_CLOCK`], of which these are the lowest 32 bits. It is as
+    /// coarse as that clock. Of a frame that waited for longer than 8 s to be published, it may be later than that. To send: zero.
+    pub arrived: u32,
 }
 
 /// Severity of a log line.

@@ -51,15 +51,30 @@
 #define PINION_INFO PINION_LOG_LEVEL_INFO
 #define PINION_DEBUG PINION_LOG_LEVEL_DEBUG
 
+/** The way by which a packet came: its ingress port and, in a chain with a way back, its direction. A packet that the function makes goes by
+ *  such a way: as a reply out of that port, and by the stage's outputs in that direction. A way is learned from a packet and stays valid as
+ *  long as the instance. The field is private to the library. */
+typedef struct pinion_way {
+    /* The port, and in the lower half the node's number of the way. */
+    uint32_t bits_;
+} pinion_way;
+
+/** Returns whether two ways are the same. */
+static inline bool pinion_same_way(pinion_way one, pinion_way other)
+{
+    return one.bits_ == other.bits_;
+}
+
 /** One frame, from its Ethernet header on, in a slot of its own. The fields are private to the library; use the calls below. The pointer
  *  is valid until the packet is sent or dropped; after that the slot, and this record, belong to another packet. */
 typedef struct pinion_packet {
     uint8_t *slot_;
     uint16_t offset_;
     uint16_t len_;
-    uint16_t port_;
+    pinion_way way_;
+    uint32_t arrived_us_;
+    uint16_t flags_;
     uint8_t state_;
-    uint32_t flags_;
 } pinion_packet;
 
 /** The callbacks of a function. Exactly one of `packet`, `batch` and `run` must be set. */
@@ -137,7 +152,34 @@ static inline size_t pinion_len(const pinion_packet *packet)
 static inline uint16_t pinion_ingress_port(const pinion_packet *packet)
 {
     pinion_check_(packet);
-    return packet->port_;
+    return (uint16_t)(packet->way_.bits_ >> 16);
+}
+
+/** Returns the way by which the packet came, for pinion_make. Of a packet that the function has made, the way that it was given. */
+static inline pinion_way pinion_way_of(const pinion_packet *packet)
+{
+    pinion_check_(packet);
+    return packet->way_;
+}
+
+/** Returns when the packet came into the chain: the lowest 32 bits of the microseconds of pinion_now_ns, in the same steps as that clock.
+ *  All stages are told the same time. It wraps around after 71 minutes, so compare such times by their difference, or see
+ *  pinion_arrived_ns. Of a packet that the function has made, 0.
+ *
+ *  The node notes the time when it moves the packet to the first stage. A packet that then waits for its function for more than 8 s may
+ *  seem to have come later. */
+static inline uint32_t pinion_arrived_us(const pinion_packet *packet)
+{
+    pinion_check_(packet);
+    return packet->arrived_us_;
+}
+
+/** Returns when the packet came into the chain, in nanoseconds of pinion_now_ns, by the present time `now_ns` of that clock. The packet may
+ *  be held for up to 71 minutes. */
+static inline uint64_t pinion_arrived_ns(const pinion_packet *packet, uint64_t now_ns)
+{
+    const uint64_t now_us = now_ns / 1000, age_us = (uint32_t)now_us - pinion_arrived_us(packet);
+    return age_us < now_us ? (now_us - age_us) * 1000 : 0;
 }
 
 /** The direction of a packet through a chain with a way back (`reverse` in its manifest). */
@@ -219,10 +261,10 @@ static inline enum pinion_unreadable pinion_headers(const pinion_packet *packet,
 
 /** Makes a packet of these bytes in one of the function's own slots, with as much headroom as a received packet has. If `bytes` is NULL,
  *  the packet is of zeroes. The packet is the function's, as if held, until it is sent or dropped. Returns NULL if all own slots are in
- *  use, or if `len` is more than PINION_PACKET_BYTES_MAX. A slot returns some time after its packet was sent, with a later batch.
- *  pinion_reply sends the packet out of the ingress port of the last packet received. */
-pinion_packet *pinion_make(const void *bytes, size_t len);
-/** Copies a packet, with the same port, into one of the function's own slots. Returns NULL if all of them are in use. */
+ *  use, or if `len` is more than PINION_PACKET_BYTES_MAX. A slot returns some time after its packet was sent, with a later batch. The
+ *  packet goes by the way of a packet that was received before: pinion_reply sends it out of that packet's ingress port. */
+pinion_packet *pinion_make(const void *bytes, size_t len, pinion_way way);
+/** Copies a packet, with the same way, into one of the function's own slots. Returns NULL if all of them are in use. */
 pinion_packet *pinion_clone(const pinion_packet *packet);
 
 /* --- Messages: packets by which a client calls the function and waits for its answer. ------------------------------------------------ */

@@ -12,8 +12,6 @@ static struct {
     uint32_t own_from;
     /* The number of free own slots. Their indices are on the stack `own_free`. */
     uint32_t own_free;
-    /* Ingress port of the last packet. Replies that the function makes leave by it. */
-    uint16_t ingress_port;
     bool finished;
     uint64_t wake_at_ns;
 } pool;
@@ -57,10 +55,10 @@ static pinion_packet *receive(const struct pinion_descriptor *received)
     packet->slot_ = pinion_module_.slots[slot];
     packet->offset_ = received->offset;
     packet->len_ = received->len;
-    packet->port_ = received->port;
+    packet->way_.bits_ = (uint32_t)received->port << 16 | received->way;
+    packet->arrived_us_ = received->arrived;
     packet->flags_ = received->flags;
     packet->state_ = PINION_FRESH;
-    pool.ingress_port = received->port;
     return packet;
 }
 
@@ -138,6 +136,7 @@ static void give_back(pinion_packet *packet, uint16_t port)
         .offset = packet->offset_,
         .len = packet->len_,
         .port = port,
+        .way = (uint16_t)packet->way_.bits_,
     };
     tx->tail++;
 }
@@ -169,7 +168,7 @@ void pinion_hold(pinion_packet *packet)
     packet->state_ = PINION_KEPT;
 }
 
-static enum pinion_found found(const pinion_packet *packet, uint32_t good, uint32_t bad)
+static enum pinion_found found(const pinion_packet *packet, uint16_t good, uint16_t bad)
 {
     pinion_check_(packet);
     const uint32_t found = packet->flags_ & (good | bad);
@@ -218,7 +217,7 @@ bool pinion_trim_front(pinion_packet *packet, size_t count)
     return true;
 }
 
-static pinion_packet *make_at(uint16_t offset, const void *bytes, size_t len)
+static pinion_packet *make_at(uint16_t offset, const void *bytes, size_t len, pinion_way way)
 {
     if (pool.own_free == 0)
         return NULL;
@@ -228,7 +227,7 @@ static pinion_packet *make_at(uint16_t offset, const void *bytes, size_t len)
         .slot_ = pinion_module_.slots[slot],
         .offset_ = offset,
         .len_ = (uint16_t)len,
-        .port_ = pool.ingress_port,
+        .way_ = way,
         .state_ = PINION_KEPT,
     };
     if (bytes)
@@ -238,16 +237,16 @@ static pinion_packet *make_at(uint16_t offset, const void *bytes, size_t len)
     return packet;
 }
 
-pinion_packet *pinion_make(const void *bytes, size_t len)
+pinion_packet *pinion_make(const void *bytes, size_t len, pinion_way way)
 {
-    return len > PINION_PACKET_BYTES_MAX ? NULL : make_at(PINION_RX_HEADROOM, bytes, len);
+    return len > PINION_PACKET_BYTES_MAX ? NULL : make_at(PINION_RX_HEADROOM, bytes, len, way);
 }
 
 pinion_packet *pinion_clone(const pinion_packet *packet)
 {
-    pinion_packet *clone = make_at(packet->offset_, pinion_data(packet), packet->len_);
+    pinion_packet *clone = make_at(packet->offset_, pinion_data(packet), packet->len_, packet->way_);
     if (clone) {
-        clone->port_ = packet->port_;
+        clone->arrived_us_ = packet->arrived_us_;
         clone->flags_ = packet->flags_;
     }
     return clone;

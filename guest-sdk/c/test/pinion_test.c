@@ -27,8 +27,13 @@ static struct {
     uint64_t random_state;
     /* The node's own record of each slot's owner: the frame that it was granted for. */
     int granted[PINION_SLOT_COUNT_MAX];
+    /* The way of what was granted with it. */
+    uint16_t came_by[PINION_SLOT_COUNT_MAX];
+    /* Of each way by which the function got a packet, the flags; -1 of the others. */
+    int32_t ways[PINION_WAYS_MAX];
     uint32_t next_slot;
-    uint32_t flags;
+    uint16_t flags;
+    uint64_t waited_ns;
     /* The function's own slots that are to be returned to it. */
     uint16_t returned[PINION_SLOT_COUNT_MAX];
     size_t returned_count;
@@ -57,8 +62,8 @@ void pinion_test_fail(const char *file, int line, const char *what)
 /* Fails the test for an error for which a node would end the instance. */
 static void refuse(const char *what, const struct pinion_descriptor *sent)
 {
-    fprintf(stderr, "a node would end this function: it sent %s, slot %u, %u bytes at %u, port %u\n", what, sent->slot, sent->len, sent->offset,
-            sent->port);
+    fprintf(stderr, "a node would end this function: it sent %s, slot %u, %u bytes at %u, port %u, way %u\n", what, sent->slot, sent->len, sent->offset,
+            sent->port, sent->way);
     exit(1);
 }
 
@@ -153,6 +158,8 @@ bool pinion_test_prepare_with(const void *config, size_t len)
     node.returned_count = node.verdict_count = 0;
     for (size_t slot = 0; slot < PINION_SLOT_COUNT_MAX; slot++)
         node.granted[slot] = NOBODYS;
+    for (size_t way = 0; way < PINION_WAYS_MAX; way++)
+        node.ways[way] = -1;
     memset(pinion_module_.rx, 0, sizeof *pinion_module_.rx);
     memset(pinion_module_.tx, 0, sizeof *pinion_module_.tx);
     memset(pinion_module_.packets, 0, pinion_module_.slot_count * sizeof *pinion_module_.packets);
@@ -243,6 +250,12 @@ static bool grant(uint16_t port, const struct pinion_test_frame *frame, int numb
         return false;
     if (frame->len > PINION_PACKET_BYTES_MAX)
         pinion_test_fail(__FILE__, __LINE__, "each frame fits into a slot");
+    if (port >= PINION_WAYS_MAX / 2)
+        pinion_test_fail(__FILE__, __LINE__, "no node has a port of this index");
+    const uint16_t way = (uint16_t)(port << 1 | !!(node.flags & PINION_RX_BACKWARD));
+    const uint64_t now_ns = pinion_host_clock();
+    node.came_by[slot] = way;
+    node.ways[way] = node.flags;
     node.next_slot = slot + 1;
     node.granted[slot] = number;
     if (frame->len > 0)
@@ -253,6 +266,8 @@ static bool grant(uint16_t port, const struct pinion_test_frame *frame, int numb
         .len = (uint16_t)frame->len,
         .port = port,
         .flags = node.flags,
+        .way = way,
+        .arrived = (uint32_t)((now_ns > node.waited_ns ? now_ns - node.waited_ns : 0) / 1000),
     });
     return true;
 }
@@ -275,6 +290,9 @@ static int take_back(const struct pinion_descriptor *sent)
         for (size_t i = 0; i < node.returned_count; i++)
             if (node.returned[i] == sent->slot)
                 refuse("a slot of its own twice", sent);
+        if (sent->way >= PINION_WAYS_MAX || node.ways[sent->way] < 0)
+            refuse("a packet that it made by a way by which it got none", sent);
+        node.came_by[sent->slot] = sent->way;
         node.returned[node.returned_count++] = sent->slot;
         return OF_NO_FRAME;
     }
@@ -283,6 +301,13 @@ static int take_back(const struct pinion_descriptor *sent)
         refuse("a slot that it does not own", sent);
     node.granted[sent->slot] = NOBODYS;
     return frame;
+}
+
+static enum pinion_direction direction_of(int32_t flags)
+{
+    if (flags & PINION_RX_BACKWARD)
+        return PINION_DIRECTION_BACKWARD;
+    return flags & PINION_RX_FORWARD ? PINION_DIRECTION_FORWARD : PINION_DIRECTION_NONE;
 }
 
 static void collect(void)
@@ -296,6 +321,9 @@ static void collect(void)
         if (sent->offset + sent->len > (int)PINION_SLOT_SIZE)
             refuse("bytes outside its slot", sent);
         verdict->output = 0;
+        const uint16_t way = node.came_by[sent->slot];
+        verdict->port = way >> 1;
+        verdict->direction = direction_of(node.ways[way]);
         if (sent->port == PINION_PORT_NEXT)
             verdict->outcome = PINION_TEST_SENT;
         else if (sent->port == PINION_PORT_REPLY)
@@ -372,9 +400,14 @@ const char *pinion_test_call(const char *payload)
     return answer;
 }
 
-void pinion_test_deliver_checked(uint32_t flags)
+void pinion_test_deliver_checked(uint16_t flags)
 {
     node.flags = flags;
+}
+
+void pinion_test_deliver_late(uint64_t waited_ns)
+{
+    node.waited_ns = waited_ns;
 }
 
 size_t pinion_test_let_pass_ns(uint64_t duration_ns)

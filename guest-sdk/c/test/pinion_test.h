@@ -43,6 +43,10 @@ struct pinion_test_verdict {
     enum pinion_test_outcome outcome;
     /** The output of PINION_TEST_SENT_TO. */
     uint16_t output;
+    /** The port of its way: the ingress port of its frame, or of the packet whose way a made packet was given. A reply leaves by it. */
+    uint16_t port;
+    /** The direction of its way. */
+    enum pinion_direction direction;
     /** The frame as the function left it. */
     size_t len;
     uint8_t bytes[PINION_SLOT_SIZE];
@@ -69,7 +73,9 @@ struct pinion_test_verdict pinion_test_deliver_one(const void *frame, size_t len
 const char *pinion_test_call(const char *payload);
 /** Sets the flags of all frames that are delivered from now on: the device's checksum results, PINION_RX_IP_CHECKSUM_GOOD and the like,
  *  and the direction, PINION_RX_FORWARD or PINION_RX_BACKWARD. */
-void pinion_test_deliver_checked(uint32_t flags);
+void pinion_test_deliver_checked(uint16_t flags);
+/** Sets how long all frames that are delivered from now on have waited since they came, in nanoseconds. */
+void pinion_test_deliver_late(uint64_t waited_ns);
 /** Lets time pass, and calls the function at each deadline within it. Time stands still while the function runs. Returns the number of
  *  verdicts. */
 size_t pinion_test_let_pass_ns(uint64_t duration_ns);

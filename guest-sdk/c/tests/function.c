@@ -7,6 +7,9 @@
 static pinion_packet *held[16];
 static size_t held_count;
 static uint64_t wait_ns = 1000000;
+/* The way of the last packet, and when that came. */
+static pinion_way last_way;
+static uint64_t last_ns;
 
 static int prepare(const uint8_t *config, size_t len)
 {
@@ -35,6 +38,8 @@ static void handle(pinion_packet *packet)
 {
     uint8_t *payload;
     size_t len;
+    last_way = pinion_way_of(packet);
+    last_ns = pinion_arrived_ns(packet, pinion_now_ns());
     if (pinion_message(packet, &payload, &len)) {
         payload[0] = '!';
         pinion_answer(packet, payload, len);
@@ -78,6 +83,14 @@ static void handle(pinion_packet *packet)
     }
 }
 
+/* Replies to what came by this way. */
+static void make_by(pinion_way way)
+{
+    pinion_packet *packet = pinion_make("made", 4, way);
+    PINION_CHECK(packet && pinion_same_way(pinion_way_of(packet), way) && pinion_arrived_us(packet) == 0);
+    pinion_reply(packet);
+}
+
 static void expire(void)
 {
     while (held_count > 0)
@@ -94,6 +107,45 @@ static struct pinion_test_verdict deliver(const char *text)
 static void prepared(void)
 {
     PINION_CHECK(pinion_test_prepare(""));
+}
+
+/* Returns the way of a packet from this port, with these flags. */
+static pinion_way way_of(uint16_t port, uint16_t flags)
+{
+    pinion_test_deliver_checked(flags);
+    PINION_CHECK(pinion_test_deliver(port, &(struct pinion_test_frame){"s", 1}, 1) == 1);
+    pinion_test_deliver_checked(0);
+    return last_way;
+}
+
+static void made_packets_go_by_the_way_that_they_were_given_whatever_came_last(void)
+{
+    prepared();
+    const uint16_t ports[] = {0, 5, 5}, flags[] = {PINION_RX_FORWARD, PINION_RX_FORWARD, PINION_RX_BACKWARD};
+    pinion_way ways[3];
+    for (int i = 0; i < 3; i++)
+        ways[i] = way_of(ports[i], flags[i]);
+    PINION_CHECK(!pinion_same_way(ways[1], ways[2]) && pinion_same_way(ways[0], way_of(0, PINION_RX_FORWARD)));
+    for (int i = 0; i < 3; i++)
+        make_by(ways[i]);
+    pinion_test_deliver_checked(PINION_RX_FORWARD);
+    PINION_CHECK(deliver("s1").outcome == PINION_TEST_SENT);
+    for (size_t i = 0; i < 3; i++) {
+        const struct pinion_test_verdict *made = pinion_test_verdict(i);
+        PINION_CHECK(made->frame == -1 && made->outcome == PINION_TEST_REPLIED && made->port == ports[i]);
+        PINION_CHECK(made->direction == (i == 2 ? PINION_DIRECTION_BACKWARD : PINION_DIRECTION_FORWARD));
+    }
+}
+
+static void a_packet_says_when_it_came(void)
+{
+    prepared();
+    pinion_test_let_pass_ns(UINT64_C(5000) * 1000000000);
+    const uint64_t now_ns = pinion_now_ns();
+    PINION_CHECK(deliver("s1").outcome == PINION_TEST_SENT && last_ns == now_ns);
+    pinion_test_deliver_late(3000);
+    PINION_CHECK(deliver("s1").outcome == PINION_TEST_SENT && last_ns == now_ns - 3000);
+    pinion_test_deliver_late(0);
 }
 
 static void each_packet_goes_where_the_function_says(void)
@@ -186,7 +238,7 @@ static void a_message_is_answered(void)
 static void lengths_change_only_within_the_slot(void)
 {
     prepared();
-    pinion_packet *packet = pinion_make("abcdef", 6);
+    pinion_packet *packet = pinion_make("abcdef", 6, way_of(0, 0));
     PINION_CHECK(packet && pinion_headroom(packet) == 64 && pinion_tailroom(packet) == PINION_PACKET_BYTES_MAX - 6);
     PINION_CHECK(pinion_prepend(packet, 64) && pinion_len(packet) == 70 && pinion_data(packet)[63] == 0);
     PINION_CHECK(!pinion_prepend(packet, 1));
@@ -195,7 +247,7 @@ static void lengths_change_only_within_the_slot(void)
     PINION_CHECK(pinion_set_len(packet, PINION_SLOT_SIZE - 66) && pinion_tailroom(packet) == 0);
     PINION_CHECK(pinion_data(packet)[4] == 0 && !pinion_set_len(packet, PINION_SLOT_SIZE - 65));
     PINION_CHECK(pinion_set_len(packet, 0) && pinion_len(packet) == 0);
-    PINION_CHECK(!pinion_make(NULL, PINION_PACKET_BYTES_MAX + 1));
+    PINION_CHECK(!pinion_make(NULL, PINION_PACKET_BYTES_MAX + 1, last_way));
     pinion_drop(packet);
 }
 
@@ -203,7 +255,7 @@ static void a_slot_of_a_made_packet_that_was_dropped_is_free_again(void)
 {
     prepared();
     for (int i = 0; i < 100; i++) {
-        pinion_packet *packet = pinion_make(NULL, 60);
+        pinion_packet *packet = pinion_make(NULL, 60, way_of(0, 0));
         PINION_CHECK(packet && pinion_data(packet)[59] == 0);
         pinion_drop(packet);
     }
@@ -301,6 +353,7 @@ static void more_frames_than_slots_are_delivered_in_turn(void)
 }
 
 PINION_TESTS(each_packet_goes_where_the_function_says, packets_without_a_decision_are_dropped, held_packets_are_sent_at_the_deadline_and_not_earlier,
+             made_packets_go_by_the_way_that_they_were_given_whatever_came_last, a_packet_says_when_it_came,
              clones_use_own_slots_which_are_returned, there_are_at_most_as_many_clones_as_own_slots, packets_after_the_function_has_finished_are_gone,
              a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_only_within_the_slot,
              a_slot_of_a_made_packet_that_was_dropped_is_free_again, a_line_is_cut_between_characters,

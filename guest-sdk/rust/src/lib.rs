@@ -137,6 +137,7 @@ pub use packets::message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};
 pub use packets::packet::{Checksum, Direction, NoRoom, Packet, Side};
 pub use packets::pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 pub use packets::slots::Slots;
+pub use packets::way::Way;
 pub use packets::{checksum, headers};
 pub use pinion_abi::LogLevel;
 pub use tables::{fragments, lru, table};
@@ -233,8 +234,8 @@ macro_rules! __export_module {
             }
 
             #[cfg(target_family = "wasm")]
-            #[unsafe(export_name = "pinion_abi_v2")]
-            extern "C" fn exported_abi_v2() {}
+            #[unsafe(export_name = "pinion_abi_v3")]
+            extern "C" fn exported_abi_v3() {}
 
             #[cfg(target_family = "wasm")]
             #[unsafe(export_name = "pinion_init")]

@@ -8,3 +8,4 @@ pub(crate) mod message;
 pub(crate) mod packet;
 pub(crate) mod pool;
 pub(crate) mod slots;
+pub(crate) mod way;

@@ -73,8 +73,8 @@
 //!   acknowledgement of data never sent are answered with an acknowledgement of the connection's state (RFC 5961), ten times in 5 s for
 //!   each connection. A peer that was restarted answers that with a reset, and its next SYN opens a connection. Keepalive and window probes
 //!   are acknowledged.
-//! * No hardware address is resolved: answers go to the station and VLAN of the peer's last segment, by the ingress port of the last packet
-//!   received.
+//! * No hardware address is resolved: answers go to the station and VLAN of the peer's last segment, by the way by which that came. So a
+//!   peer that moves to another port of the node is followed, and no other peer's segments matter.
 //! * Segments with a wrong checksum are dropped; if the device has checked it, its result is used. Fragments, IPv6 packets with extension
 //!   headers, and packets other than TCP are dropped.
 //! * There are at most [`Settings::connections_max`] connections. If there are that many, a new one replaces one that is closed but for its

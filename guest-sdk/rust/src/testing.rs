@@ -6,21 +6,22 @@
 use core::time::Duration;
 
 use pinion_abi::{
-    CLOCK_STEP_NS, Descriptor, LogLevel, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_TOKEN_AT, MESSAGE_VERSION,
-    MESSAGE_VERSION_AT, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_HEADROOM, RX_REPLY,
-    STATE_VALUE_BYTES_MAX,
+    CLOCK_STEP_NS, LogLevel, MESSAGE_ETHERTYPE, MESSAGE_HEADER_BYTES, MESSAGE_TOKEN_AT, MESSAGE_VERSION,
+    MESSAGE_VERSION_AT, RX_BACKWARD, RX_FORWARD, RX_REPLY, STATE_VALUE_BYTES_MAX,
 };
 
 mod loops;
 mod metrics;
+mod slots;
 
 use crate::functions::guest;
 use crate::host::{calls, finished};
-use crate::packets::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT, SLOT_SIZE};
+use crate::packets::pool::{PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{Direction, Function, InitError};
 
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
+use slots::{Described, NodeSlots};
 
 /// The function's decision on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,21 @@ pub struct Verdict {
     pub frame: Option<usize>,
     /// The function's decision on it.
     pub outcome: Outcome,
+    /// The port of its [way](crate::Way): the ingress port of its frame, or of the packet whose way a made packet was given. A reply leaves
+    /// by this port.
+    pub ingress_port: u16,
+    /// The direction of its way; `None` in a chain without a way back.
+    pub direction: Option<Direction>,
     /// The frame as the function left it.
     pub bytes: Vec<u8>,
+}
+
+impl Verdict {
+    /// Returns the verdict on a frame that came when the function had finished.
+    fn gone(frame: usize, described: &Described, bytes: Vec<u8>) -> Self {
+        let (ingress_port, direction) = (described.ingress_port, described.direction());
+        Self { frame: Some(frame), outcome: Outcome::InstanceEnded, ingress_port, direction, bytes }
+    }
 }
 
 /// Makes a message as a node does, with a test's token.
@@ -104,11 +118,8 @@ pub fn payload(answer: &[u8]) -> &[u8] {
 /// ```
 pub struct Harness<F> {
     memory: Box<PoolMemory<SLOT_COUNT_DEFAULT>>,
-    /// The fake node's own record of each slot's owner: the frame that it was granted for.
-    granted: [Option<usize>; SLOT_COUNT_DEFAULT],
-    next_slot: u16,
-    /// The function's own slots that are to be returned to it.
-    returned: Vec<u16>,
+    /// The fake node's own record.
+    slots: NodeSlots,
     finished: bool,
     metrics: Metrics,
     function: F,
@@ -132,13 +143,9 @@ impl<F: Function> Harness<F> {
         calls::forget_keep_alive();
         crate::metrics::told(|| function.start());
         let finished = finished::take();
-        let memory = Box::new(PoolMemory::new());
-        let (granted, returned) = ([None; SLOT_COUNT_DEFAULT], Vec::new());
-        Ok(Self { memory, granted, next_slot: 0, returned, finished, metrics, function })
+        let (memory, slots) = (Box::new(PoolMemory::new()), NodeSlots::new(F::OWN_SLOTS));
+        Ok(Self { memory, slots, finished, metrics, function })
     }
-
-    /// Slots for received frames.
-    const LENT: usize = SLOT_COUNT_DEFAULT - F::OWN_SLOTS as usize;
 
     /// Delivers frames from port 0. Returns the function's decisions, in the order in which it made them.
     ///
@@ -155,7 +162,16 @@ impl<F: Function> Harness<F> {
     ///
     /// As [`Harness::deliver`].
     pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(&Descriptor { port: ingress_port, ..Descriptor::default() }, frames)
+        self.deliver_described(&Described { ingress_port, ..Described::default() }, frames)
+    }
+
+    /// Delivers frames from port 0 that came so many nanoseconds ago, and have waited since.
+    ///
+    /// # Panics
+    ///
+    /// As [`Harness::deliver`].
+    pub fn deliver_late(&mut self, waited_ns: u64, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(&Described { waited_ns, ..Described::default() }, frames)
     }
 
     /// Delivers frames with a device's checksum results: see the `RX_` bits of a descriptor.
@@ -163,8 +179,8 @@ impl<F: Function> Harness<F> {
     /// # Panics
     ///
     /// As [`Harness::deliver`].
-    pub fn deliver_checked(&mut self, flags: u32, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(&Descriptor { flags, ..Descriptor::default() }, frames)
+    pub fn deliver_checked(&mut self, flags: u16, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(&Described { flags, ..Described::default() }, frames)
     }
 
     /// Delivers frames in this direction of a chain with a way back, from the port with this index.
@@ -174,7 +190,7 @@ impl<F: Function> Harness<F> {
     /// As [`Harness::deliver`].
     pub fn deliver_direction(&mut self, direction: Direction, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
         let flags = direction_flag(direction);
-        self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
+        self.deliver_described(&Described { ingress_port, flags, ..Described::default() }, frames)
     }
 
     /// Delivers frames that another stage has sent as replies to packets from that port.
@@ -184,33 +200,27 @@ impl<F: Function> Harness<F> {
     /// As [`Harness::deliver`].
     pub fn deliver_reply(&mut self, direction: Direction, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
         let flags = direction_flag(direction) | RX_REPLY;
-        self.deliver_described(&Descriptor { port: ingress_port, flags, ..Descriptor::default() }, frames)
+        self.deliver_described(&Described { ingress_port, flags, ..Described::default() }, frames)
     }
 
-    fn deliver_described(&mut self, described: &Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
+    fn deliver_described(&mut self, described: &Described, frames: &[&[u8]]) -> Vec<Verdict> {
         let mut pool = self.memory.open(F::OWN_SLOTS);
         let mut verdicts = Vec::with_capacity(frames.len());
         let mut number = 0;
         while number < frames.len() && !self.finished {
-            let returned = give_back(&pool, &mut self.returned);
+            let returned = self.slots.give_back(&pool);
             let mut fresh = 0;
-            while number < frames.len() {
-                let Some(slot) = free_slot(&self.granted[..Self::LENT], self.next_slot) else { break };
-                self.next_slot = slot + 1;
-                self.granted[usize::from(slot)] = Some(number);
-                publish(&mut pool, &Descriptor { slot, ..*described }, frames[number]);
+            while number < frames.len() && self.slots.publish(&mut pool, described, number, frames[number]) {
                 number += 1;
                 fresh += 1;
             }
-            assert!(fresh > 0, "the function holds all {} slots for ever", Self::LENT);
+            assert!(fresh > 0, "the function holds all {} slots for ever", self.slots.lent());
             let left = crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned + fresh));
             self.finished = finished::take();
-            collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
+            self.slots.collect(&mut pool, &mut verdicts);
             number -= left.min(fresh) as usize;
         }
-        let gone =
-            |frame| Verdict { frame: Some(frame), outcome: Outcome::InstanceEnded, bytes: frames[frame].to_vec() };
-        verdicts.extend((number..frames.len()).map(gone));
+        verdicts.extend((number..frames.len()).map(|frame| Verdict::gone(frame, described, frames[frame].to_vec())));
         verdicts
     }
 
@@ -235,10 +245,10 @@ impl<F: Function> Harness<F> {
             };
             calls::advance_clock_ns(due_ns - calls::exact_clock_ns());
             let mut pool = self.memory.open(F::OWN_SLOTS);
-            let returned = give_back(&pool, &mut self.returned);
+            let returned = self.slots.give_back(&pool);
             crate::metrics::told(|| guest::serve(&mut self.function, &pool, returned));
             self.finished = finished::take();
-            collect(&mut pool, &mut self.granted[..Self::LENT], &mut self.returned, &mut verdicts);
+            self.slots.collect(&mut pool, &mut verdicts);
         }
         calls::advance_clock_ns(until_ns - calls::exact_clock_ns());
         verdicts
@@ -263,57 +273,10 @@ impl<F: Function> Harness<F> {
     }
 }
 
-fn direction_flag(direction: Direction) -> u32 {
+fn direction_flag(direction: Direction) -> u16 {
     match direction {
         Direction::Forward => RX_FORWARD,
         Direction::Backward => RX_BACKWARD,
-    }
-}
-
-/// Searches the slots in turn, so that a test uses every slot.
-fn free_slot(granted: &[Option<usize>], from: u16) -> Option<u16> {
-    let count = granted.len();
-    let slot = (0..count).map(|step| (usize::from(from) + step) % count).find(|slot| granted[*slot].is_none())?;
-    u16::try_from(slot).ok()
-}
-
-fn publish(pool: &mut Pool<'_>, described: &Descriptor, frame: &[u8]) {
-    let offset = RX_HEADROOM as usize;
-    let room = SLOT_SIZE - offset;
-    assert!(frame.len() <= room, "a frame of {} bytes does not fit into a slot's {room}", frame.len());
-    pool.host_slot(described.slot)[offset..offset + frame.len()].copy_from_slice(frame);
-    let descriptor = Descriptor { offset: offset as u16, len: frame.len() as u16, ..*described };
-    pool.receive_ring().push(descriptor);
-}
-
-/// Returns the function's own slots to it, by descriptors. Returns how many.
-fn give_back(pool: &Pool<'_>, returned: &mut Vec<u16>) -> u32 {
-    let count = returned.len() as u32;
-    returned.drain(..).for_each(|slot| pool.receive_ring().push(Descriptor { slot, ..Descriptor::default() }));
-    count
-}
-
-fn collect(pool: &mut Pool<'_>, granted: &mut [Option<usize>], returned: &mut Vec<u16>, verdicts: &mut Vec<Verdict>) {
-    while let Some(descriptor) = pool.transmit_ring().pop() {
-        let frame = if usize::from(descriptor.slot) < granted.len() {
-            let owner = granted[usize::from(descriptor.slot)].take();
-            Some(owner.unwrap_or_else(|| panic!("the function does not own the slot of {descriptor:?}")))
-        } else {
-            assert!(!returned.contains(&descriptor.slot), "the function does not own the slot of {descriptor:?}");
-            returned.push(descriptor.slot);
-            None
-        };
-        let outcome = match descriptor.port {
-            PORT_NEXT => Outcome::Sent,
-            PORT_REPLY => Outcome::Replied,
-            PORT_DROP => Outcome::Dropped,
-            output if output < OUTPUTS_MAX => Outcome::SentTo(output),
-            output => panic!("the function sent to output {output}: a stage has at most {OUTPUTS_MAX}, from 0 on"),
-        };
-        let start = usize::from(descriptor.offset);
-        let bytes = pool.host_slot(descriptor.slot).get(start..start + usize::from(descriptor.len));
-        let bytes = bytes.unwrap_or_else(|| panic!("{descriptor:?} is outside its slot")).to_vec();
-        verdicts.push(Verdict { frame, outcome, bytes });
     }
 }
 

@@ -6,7 +6,7 @@ use pinion_sdk::{Batch, Function, InitError, Io, LogLevel, Looping, clock, info}
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Sends received frames on, and a frame of its own whenever none has arrived for a millisecond. The byte of its configuration ends it.
+/// Sends received frames on, and then a frame of its own whenever none has arrived for a millisecond. The byte of its configuration ends it.
 struct Beat {
     end: u8,
     beats: Counter,
@@ -21,10 +21,11 @@ impl Looping for Beat {
     }
 
     fn run(&mut self, io: &mut Io<'_>) {
-        let mut next_ns = clock::now_ns() + MILLISECOND_NS;
+        let (mut next_ns, mut way) = (clock::now_ns() + MILLISECOND_NS, None);
         loop {
             if let Some(batch) = io.wait_until(next_ns) {
                 for packet in batch {
+                    way = Some(packet.way());
                     if packet.data()[0] == self.end {
                         info!("asked to end");
                         return packet.reply();
@@ -33,7 +34,7 @@ impl Looping for Beat {
                 }
             } else {
                 self.beats.increment();
-                if let Some(packet) = io.slots().make(&[9; 60]) {
+                if let Some(packet) = way.and_then(|way| io.slots().make(&[9; 60], way)) {
                     packet.send();
                 }
             }
@@ -65,15 +66,17 @@ fn any_number_of_packets_comes_in_batches() {
 #[test]
 fn each_deadline_is_met_once_and_own_slots_are_returned() {
     let mut harness = harness();
+    harness.deliver_from(3, &[&[1; 60]]);
     let beats = harness.let_pass_ns(10 * MILLISECOND_NS);
     assert_eq!(beats.len(), 10);
-    assert!(beats.iter().all(|beat| beat.frame.is_none() && beat.outcome == Outcome::Sent));
+    assert!(beats.iter().all(|beat| (beat.frame, beat.outcome, beat.ingress_port) == (None, Outcome::Sent, 3)));
     assert_eq!(harness.metric("beats", &[]), Some(10));
 }
 
 #[test]
 fn the_clock_is_the_tests_own() {
     let mut harness = harness();
+    harness.deliver(&[&[1; 60]]);
     let before_ns = clock::now_ns();
     harness.let_pass_ns(MILLISECOND_NS / 2);
     assert_eq!(clock::now_ns(), before_ns + MILLISECOND_NS / 2);

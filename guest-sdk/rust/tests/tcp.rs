@@ -187,7 +187,7 @@ fn damaged_fragmented_and_misaddressed_segments_are_dropped() {
 
 #[test]
 fn checksum_results_of_the_device_are_trusted() {
-    const GOOD: u32 = pinion_abi::RX_L4_CHECKSUM_GOOD | pinion_abi::RX_IP_CHECKSUM_GOOD;
+    const GOOD: u16 = pinion_abi::RX_L4_CHECKSUM_GOOD | pinion_abi::RX_IP_CHECKSUM_GOOD;
     let mut network = echoes();
     let mut frame = segment((v4(1), 4_000).into(), at_v4(7), SYN, 1, b"");
     assert_eq!(network.harness.deliver_checked(pinion_abi::RX_L4_CHECKSUM_BAD, &[&frame]).len(), 1, "dropped");

@@ -6,8 +6,8 @@
 //! at a time where that was put off. Nothing is allocated after creation.
 
 use crate::accounts::tenant_counts::TenantCounts;
-use crate::buffer::Frame;
 use crate::id::TenantIndex;
+use crate::link::Outbound;
 use crate::rings::spsc::View;
 
 /// See the module.
@@ -26,7 +26,7 @@ pub(crate) struct Leaving {
 /// What other threads see of it.
 pub struct LeavingCounts {
     by_tenant: TenantCounts,
-    ring: View<Frame>,
+    ring: View<Outbound>,
 }
 
 impl LeavingCounts {
@@ -45,7 +45,7 @@ impl Leaving {
     }
 
     /// Returns what other threads see of it, and of its ring.
-    pub(crate) fn counts(&self, ring: View<Frame>) -> LeavingCounts {
+    pub(crate) fn counts(&self, ring: View<Outbound>) -> LeavingCounts {
         LeavingCounts { by_tenant: self.by_tenant.clone(), ring }
     }
 

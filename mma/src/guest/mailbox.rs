@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RX_REPLY, SLOT_COUNT_MAX};
 use quanta::Instant;
 
 use crate::accounts::copying::CopyingBill;
@@ -25,9 +25,10 @@ use crate::accounts::counters::FwpCounters;
 use crate::guest::guest_rings::GuestRings;
 use crate::guest::pool::PoolLayout;
 use crate::guest::provision::next_step;
-use crate::id::{PortIndex, SlotIndex};
+use crate::id::SlotIndex;
 use crate::rings::phased::{Consumer, Entry, Producer};
 use crate::tuning::prefetch;
+use crate::wiring::ingress::{Arrival, IngressInfo, Way, WaySet};
 
 /// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
 /// comes back.
@@ -37,9 +38,9 @@ pub struct Delivery {
     pub slot: SlotIndex,
     /// Its length, in bytes; 0 for a slot that comes back.
     pub len: u16,
-    /// The node's port on which it was received.
-    pub port: PortIndex,
-    /// What the receiving device reported, and which way the frame goes: bits as in a guest's descriptor.
+    /// How and when it came.
+    pub came: IngressInfo,
+    /// What the receiving device reported, and the frame's direction: bits as in a guest's descriptor.
     pub facts: u8,
 }
 
@@ -52,6 +53,9 @@ pub struct Transmission {
     pub offset: u16,
     /// Its length, in bytes; with `offset`, within the slot.
     pub len: u16,
+    /// The way of a frame in one of the guest's own slots: the mailbox has checked that a frame came by it. Of other
+    /// slots the MMA's own record counts.
+    pub way: Way,
     /// Where the frame goes.
     pub to: TxTarget,
 }
@@ -71,48 +75,60 @@ pub enum TxTarget {
     Drop,
 }
 
+/// What a delivery is packed into: 10 bits of a slot, 7 of flags, 30 of how the frame came, and 16 of its length.
+const SLOT_BITS: u32 = 10;
+const FACTS_BITS: u32 = 7;
+const CAME_AT: u32 = SLOT_BITS + FACTS_BITS;
+const LEN_AT: u32 = CAME_AT + IngressInfo::BITS;
+const _: () = assert!(LEN_AT + u16::BITS == 63 && SLOT_COUNT_MAX == 1 << SLOT_BITS && RX_REPLY < 1 << FACTS_BITS);
+
 impl Entry for Delivery {
     #[inline(always)]
     fn to_bits(self) -> u64 {
-        let Self { slot, len, port, facts } = self;
-        u64::from(slot.0) | u64::from(len) << 16 | u64::from(port.0) << 32 | u64::from(facts) << 48
+        let Self { slot, len, came, facts } = self;
+        u64::from(slot.0) | u64::from(facts) << SLOT_BITS | came.to_bits() << CAME_AT | u64::from(len) << LEN_AT
     }
 
     #[inline(always)]
     fn from_bits(bits: u64) -> Self {
         Self {
-            slot: SlotIndex(bits as u16),
-            len: (bits >> 16) as u16,
-            port: PortIndex((bits >> 32) as u16),
-            facts: (bits >> 48) as u8,
+            slot: SlotIndex(bits as u16 & ((1 << SLOT_BITS) - 1)),
+            len: (bits >> LEN_AT) as u16,
+            came: IngressInfo::from_bits(bits >> CAME_AT),
+            facts: (bits >> SLOT_BITS) as u8 & ((1 << FACTS_BITS) - 1),
         }
     }
 }
 
 /// Above all numbers of outputs.
-const OUTLET_REPLY: u16 = 256;
-const OUTLET_DROP: u16 = 257;
+const OUTLET_REPLY: u8 = 128;
+const OUTLET_DROP: u8 = 129;
+/// Where a transmission's way and its target lie.
+const WAY_AT: u32 = 48;
+const OUTLET_AT: u32 = 55;
 
 impl Entry for Transmission {
     #[inline(always)]
     fn to_bits(self) -> u64 {
-        let Self { slot, offset, len, to } = self;
+        let Self { slot, offset, len, way, to } = self;
         let to = match to {
-            TxTarget::Output(number) => number.into(),
+            TxTarget::Output(number) => number,
             TxTarget::Reply => OUTLET_REPLY,
             TxTarget::Drop => OUTLET_DROP,
         };
-        u64::from(slot.0) | u64::from(offset) << 16 | u64::from(len) << 32 | u64::from(to) << 48
+        let place = u64::from(slot.0) | u64::from(offset) << 16 | u64::from(len) << 32;
+        place | u64::from(way.number()) << WAY_AT | u64::from(to) << OUTLET_AT
     }
 
     #[inline(always)]
     fn from_bits(bits: u64) -> Self {
-        let to = match (bits >> 48) as u16 {
+        let to = match (bits >> OUTLET_AT) as u8 {
             OUTLET_REPLY => TxTarget::Reply,
             OUTLET_DROP => TxTarget::Drop,
-            number => TxTarget::Output(number as u8),
+            number => TxTarget::Output(number),
         };
-        Self { slot: SlotIndex(bits as u16), offset: (bits >> 16) as u16, len: (bits >> 32) as u16, to }
+        let way = Way::of_number((bits >> WAY_AT) as u16);
+        Self { slot: SlotIndex(bits as u16), offset: (bits >> 16) as u16, len: (bits >> 32) as u16, way, to }
     }
 }
 
@@ -146,6 +162,9 @@ pub enum Violation {
     /// A descriptor for an output that does not exist.
     #[error("it sent to output {0}, which its chain does not have")]
     UnknownOutput(u16),
+    /// A descriptor for one of the guest's own slots that names a way by which no frame has come.
+    #[error("it sent a packet that it made by way {0}, by which none has come: name the way of a received packet")]
+    UnknownWay(u16),
 }
 
 /// Bits of what a worker leaves for an FWP's next turn.
@@ -165,6 +184,8 @@ pub struct Providing {
 pub struct Mailbox {
     rings: GuestRings,
     granted: SlotSet,
+    /// The ways by which it has received frames.
+    ways: WaySet,
     /// The guest's own slots, until its first packet: before that it must have nothing to send.
     own: Option<Range<u16>>,
     slot_size: u32,
@@ -205,6 +226,7 @@ impl Mailbox {
             // SAFETY: the caller's promise.
             rings: unsafe { GuestRings::new(memory, layout) },
             granted: SlotSet::none(header.slot_count),
+            ways: WaySet::default(),
             own: Some((header.slot_count - header.own_slots) as u16..header.slot_count as u16),
             slot_size: header.slot_size,
             lent: (header.slot_count - header.own_slots) as u16,
@@ -270,7 +292,7 @@ impl Mailbox {
     }
 
     fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
-        let Descriptor { slot, offset, len, port, .. } = descriptor;
+        let Descriptor { slot, offset, len, port, way, .. } = descriptor;
         let to = match port {
             output if output < self.outputs => TxTarget::Output(output as u8),
             PORT_REPLY => TxTarget::Reply,
@@ -286,8 +308,10 @@ impl Mailbox {
         }
         if to == TxTarget::Drop {
             self.counters.guest.dropped.add(1);
+        } else if slot >= self.lent && !self.ways.has(way) {
+            return Err(Violation::UnknownWay(way));
         }
-        Ok(Transmission { slot: SlotIndex(slot), offset, len, to })
+        Ok(Transmission { slot: SlotIndex(slot), offset, len, way: Way::of_number(way), to })
     }
 
     /// Returns whether one of the guest's own slots is sent for the first time.
@@ -362,17 +386,24 @@ impl Mailbox {
         if self.providing.is_some() { self.providing.take() } else { None }
     }
 
-    /// Writes what the MMA has delivered into the guest's receive ring. Returns the number of entries, returned slots
-    /// included.
-    pub fn publish(&mut self) -> u32 {
-        let (rings, granted, rx_tail) = (&self.rings, &mut self.granted, &mut self.rx_tail);
+    /// Writes what the MMA has delivered into the guest's receive ring. `shown_us` returns what the guest is shown of the
+    /// time at which a frame came: no more than its clock shows. Returns the number of entries, returned slots included.
+    pub fn publish(&mut self, mut shown_us: impl FnMut(Arrival) -> u32) -> u32 {
+        let (rings, granted, ways, rx_tail) = (&self.rings, &mut self.granted, &mut self.ways, &mut self.rx_tail);
         let count = self.deliver.take_batch(rings.entries() as usize, |delivery| {
-            let Delivery { slot, len, port, facts } = delivery;
+            let Delivery { slot, len, came, facts } = delivery;
             let offset = RX_HEADROOM as u16;
             granted.grant(slot);
             rings.prefetch_payload(slot, offset);
-            let flags = u32::from(facts);
-            rings.set_rx_entry(*rx_tail, Descriptor { slot: slot.0, offset, len, port: port.0, flags, reserved: 0 });
+            let mut descriptor = Descriptor { slot: slot.0, offset, len, ..Descriptor::default() };
+            // Only a frame has come by a way.
+            if len > 0 {
+                let way = came.way();
+                ways.add(way);
+                (descriptor.port, descriptor.flags, descriptor.way) = (way.port().0, facts.into(), way.number());
+                descriptor.arrived = shown_us(came.arrived());
+            }
+            rings.set_rx_entry(*rx_tail, descriptor);
             *rx_tail = rx_tail.wrapping_add(1);
         });
         if count > 0 {
@@ -469,7 +500,7 @@ mod tests {
     use super::*;
     use crate::accounts::copying::CopyShare;
     use crate::fwp::connect;
-    use crate::id::{FwpId, TenantIndex, WorkerIndex};
+    use crate::id::{FwpId, PortIndex, TenantIndex, WorkerIndex};
     use crate::wiring::{Accepted, Edge, Endpoint, Wiring};
     use pinion_abi::{POOL_MAGIC, PoolHeader};
 
@@ -527,7 +558,7 @@ mod tests {
         fn deliver(&mut self, frames: u32) {
             for _ in 0..frames {
                 let mut intake = self.endpoint.inlet.open();
-                let came = intake.came_by.arriving(PortIndex(0));
+                let came = intake.came_by.arriving(PortIndex(0), Arrival::at(0));
                 let accepted = intake.accept(100, came, 0, |_, _, _| ());
                 assert_eq!(accepted, Accepted::Yes);
             }
@@ -568,7 +599,7 @@ mod tests {
             for round in 0..20 {
                 let frames = 1 + round % HEADER.slot_count;
                 played.deliver(frames);
-                assert_eq!(played.mailbox.publish(), frames);
+                assert_eq!(played.mailbox.publish(|_| 0), frames);
                 let received = played.receive();
                 assert_eq!(received.len(), frames as usize, "{before} before the wrap, round {round}");
                 for descriptor in received {
@@ -588,7 +619,7 @@ mod tests {
             for jump in [ENTRIES + 1, ENTRIES + 2, 1 << 16, 1 << 31, u32::MAX - ENTRIES, u32::MAX - 1, u32::MAX] {
                 let mut played = Played::starting_at(start);
                 played.deliver(1);
-                played.mailbox.publish();
+                played.mailbox.publish(|_| 0);
                 let tail = start.wrapping_add(jump);
                 played.set_tx_tail(tail);
                 let expected = Violation::IndexJump { head: start, tail, entries: ENTRIES };
@@ -602,9 +633,9 @@ mod tests {
     fn deliveries_over_the_wrap_while_the_guest_holds_slots_overwrite_no_entry() {
         let mut played = Played::starting_at(u32::MAX - 2);
         played.deliver(3);
-        assert_eq!(played.mailbox.publish(), 3);
+        assert_eq!(played.mailbox.publish(|_| 0), 3);
         played.deliver(2);
-        assert_eq!(played.mailbox.publish(), 2);
+        assert_eq!(played.mailbox.publish(|_| 0), 2);
         let mut slots: Vec<u16> = played.receive().iter().map(|descriptor| descriptor.slot).collect();
         slots.sort_unstable();
         assert_eq!(slots, [0, 1, 2, 3, 4]);

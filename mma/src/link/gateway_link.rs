@@ -7,8 +7,8 @@
 
 use crate::accounts::leaving::{Leaving, LeavingCounts, PER_FREE};
 use crate::buffer::{Buffer, Frame};
-use crate::id::{PortIndex, TenantIndex};
-use crate::link::{Inbound, MmaLink};
+use crate::id::{PortIndex, Sender, TenantIndex};
+use crate::link::{Inbound, MmaLink, Outbound};
 use crate::rings::spsc::{Consumer, Producer, Staging, Taking};
 
 /// Most buffers that the MMA keeps for reuse.
@@ -58,13 +58,13 @@ impl FreeBatch<'_> {
     }
 }
 
-/// Transmits several frames of a tenant.
+/// Transmits several frames of a sender.
 pub(crate) struct Exit<'d> {
-    tenant: TenantIndex,
+    sender: Sender,
     leaving: &'d mut Leaving,
     kept: &'d mut Vec<Buffer>,
     empty: &'d mut Consumer<Buffer>,
-    outbound: Staging<'d, Frame>,
+    outbound: Staging<'d, Outbound>,
     given: &'d mut bool,
 }
 
@@ -83,9 +83,10 @@ impl Exit<'_> {
         }
         fill(buffer.bytes_mut(len));
         *self.given = true;
-        let staged = self.outbound.stage(Frame::new(buffer, len).of_port(port));
+        let frame = Frame::new(buffer, len).of_port(port);
+        let staged = self.outbound.stage(Outbound { frame, sender: self.sender });
         debug_assert!(staged.is_ok(), "more buffers on loan than the link was made for");
-        self.leaving.add(self.tenant);
+        self.leaving.add(self.sender.tenant);
         Ok(())
     }
 
@@ -94,14 +95,14 @@ impl Exit<'_> {
     fn has_buffer(&mut self) -> bool {
         // Neither reads what the gateway writes.
         let known = self.kept.len() + self.empty.ready(0);
-        (self.leaving.count(self.tenant) < PER_FREE * known && !self.leaving.is_full()) || self.has_buffer_now()
+        (self.leaving.count(self.sender.tenant) < PER_FREE * known && !self.leaving.is_full()) || self.has_buffer_now()
     }
 
     /// The same, with what the gateway has taken and lent meanwhile.
     #[inline(never)]
     fn has_buffer_now(&mut self) -> bool {
         self.leaving.settle(self.outbound.waiting());
-        let wanted = self.leaving.count(self.tenant) / PER_FREE + 1;
+        let wanted = self.leaving.count(self.sender.tenant) / PER_FREE + 1;
         // The gateway may have taken frames since the first line, and lent their buffers.
         self.kept.len() + self.empty.ready(wanted) >= wanted && !self.leaving.is_full()
     }
@@ -140,18 +141,18 @@ impl GatewayLink {
         FreeBatch { kept, kept_max: *kept_max, spent: &mut link.spent, given }.keep(buffer);
     }
 
-    /// Returns the means to transmit several frames of a tenant.
+    /// Returns the means to transmit several frames of a sender.
     #[inline]
-    pub(crate) fn outlet(&mut self, tenant: TenantIndex) -> Exit<'_> {
+    pub(crate) fn outlet(&mut self, sender: Sender) -> Exit<'_> {
         let Self { link, kept, leaving, given, .. } = self;
         // The ring holds every buffer that can be on loan, so there is room for all that come.
-        Exit { tenant, leaving, kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
+        Exit { sender, leaving, kept, empty: &mut link.empty, outbound: link.outbound.staging(), given }
     }
 
     /// Returns whether there is a buffer for transmission for a tenant.
     #[inline]
     pub(crate) fn may_send(&mut self, tenant: TenantIndex) -> bool {
-        self.outlet(tenant).has_buffer()
+        self.outlet(Sender::of(tenant)).has_buffer()
     }
 
     /// Returns whether a buffer for transmission is available, for some tenant.

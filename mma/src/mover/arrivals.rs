@@ -6,12 +6,13 @@ use crate::accounts::copying::FRAME_COST;
 use crate::buffer::Frame;
 use crate::link::Inbound;
 use crate::tuning;
+use crate::wiring::ingress::Arrival;
 use crate::wiring::{Accepted, Endpoint, RxBatch};
 
 impl Mma {
     /// Delivers the first of `max` waiting frames, and the frames directly behind it for the same FWP, into its pool.
-    /// Returns how many.
-    pub(super) fn deliver_run(&mut self, max: usize) -> usize {
+    /// They came at this time. Returns how many.
+    pub(super) fn deliver_run(&mut self, max: usize, arrived: Arrival) -> usize {
         let Self { table, dock, counters, untold, held, waiting, .. } = self;
         let (mut frames, mut shelf) = dock.intake(max);
         let Some(target) = frames.peek(0).map(|frame| frame.target) else { return max };
@@ -42,7 +43,7 @@ impl Mma {
             // and stores into slots are slow. If frames already wait for this FWP, this one queues behind them.
             let Some(next) = frames.peek(0) else { break };
             let accepted = if list.is_empty() {
-                accept(&mut intake, &next.frame)
+                accept(&mut intake, &next.frame, arrived)
             } else if intake.is_too_long(next.frame.len()) {
                 Accepted::TooLong
             } else {
@@ -54,7 +55,7 @@ impl Mma {
                 Accepted::NoSlot => {
                     lacks_slots = true;
                     if list.len() < waiting_max && held.add(share.tenant) {
-                        waiting.push(list, frame);
+                        waiting.push(list, frame, arrived);
                         continue;
                     }
                     own.moved.dropped_no_slot.add(1);
@@ -112,8 +113,8 @@ impl Mma {
         let Endpoint { inlet, held, counters, share, .. } = endpoint;
         let (mut moved, mut done) = (Moved::default(), 0);
         let mut intake = inlet.open();
-        while let Some(frame) = self.waiting.front(held) {
-            match accept(&mut intake, frame) {
+        while let Some((frame, arrived)) = self.waiting.front(held) {
+            match accept(&mut intake, frame, arrived) {
                 Accepted::Yes => moved.add(frame.len()),
                 Accepted::TooLong => counters.moved.dropped_too_long.add(1),
                 Accepted::NoSlot => break,
@@ -133,8 +134,8 @@ impl Mma {
 }
 
 #[inline(always)]
-fn accept(intake: &mut RxBatch<'_>, frame: &Frame) -> Accepted {
-    let came = intake.came_by.arriving(frame.port());
+fn accept(intake: &mut RxBatch<'_>, frame: &Frame, arrived: Arrival) -> Accepted {
+    let came = intake.came_by.arriving(frame.port(), arrived);
     intake
         .accept(frame.len(), came, frame.facts().bits(), |pool, slot, offset| pool.copy_in(slot, offset, frame.bytes()))
 }

@@ -8,7 +8,8 @@ use crate::guest::mailbox::{Transmission, TxTarget};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::gateway_link::TxBlocked;
 use crate::notify::NAMES_MAX;
-use crate::wiring::slots::{FreeSlots, IngressInfo};
+use crate::wiring::ingress::Arrival;
+use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};
 
@@ -301,7 +302,7 @@ impl Mma {
         };
         let may_halt = (next.holds || next.inlet.free.can_grow()) && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
-        let mut slots_wanted = 0;
+        let (mut slots_wanted, mut made_at) = (0, None);
         let affordable = 1 + bounds.cost as usize / FRAME_COST as usize;
         next.inlet.deliver.prefetch_row(bounds.frames.min(affordable));
         let mut intake = next.inlet.open();
@@ -310,7 +311,11 @@ impl Mma {
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let came = IngressInfo { direction, ..came_by.of(sent.slot) };
+            let mut came = came_by.of(&sent).going(direction);
+            if free.is_own(sent.slot) {
+                // It has not come from anywhere, so the next stage is told when it was moved.
+                came = came.arriving(*made_at.get_or_insert_with(|| Arrival::at(self.stopwatch.elapsed_ns())));
+            }
             let accepted = intake.accept(u32::from(sent.len), came, 0, |into, slot, offset| {
                 pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
             });
@@ -358,13 +363,13 @@ impl Mma {
         let mut row = from.transmit.taking(bounds.frames);
         prefetch_payloads(&row, pool);
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
-        let mut exit = self.dock.outlet(from.share.tenant);
+        let mut exit = self.dock.outlet(from.sender);
         while cost < bounds.cost
             && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
         {
             prefetch_payload(&row, pool);
-            let port = port.unwrap_or_else(|| came_by.of(sent.slot).port);
+            let port = port.unwrap_or_else(|| came_by.of(&sent).way().port());
             let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
             match exit.send(u32::from(sent.len), port, fill) {
                 Ok(()) => moved.add(u32::from(sent.len)),

@@ -12,14 +12,16 @@
 use pinion_abi::{RX_BACKWARD, RX_FORWARD, RX_REPLY};
 
 use crate::id::PortIndex;
+use crate::wiring::ingress::Way;
 
 /// A direction through a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Direction {
     /// From the first stage to the last.
-    Forth,
+    Forth = 0,
     /// From the last stage to the first.
-    Back,
+    Back = 1,
 }
 
 /// A set of the node's ports.
@@ -29,7 +31,7 @@ pub struct PortSet(u64);
 impl PortSet {
     /// The empty set.
     pub const EMPTY: Self = Self(0);
-    /// Ports from this one on cannot be in a set. DPDK has fewer.
+    /// Ports from this one on cannot be in a set. A gateway has fewer.
     pub const PORTS_MAX: u16 = u64::BITS as u16;
 
     /// Makes a set of these ports; none, if one of them is [`PortSet::PORTS_MAX`] or more.
@@ -65,21 +67,21 @@ impl Sides {
         if self.back.contains(port) { Direction::Back } else { Direction::Forth }
     }
 
-    /// Returns what a guest is told about a frame that was received on this port and goes this way: `RX_` of
-    /// [`pinion_abi`]. A frame that goes towards its port is a reply. Returns 0 for a frame whose port is on neither
-    /// side.
+    /// Returns what a guest is told about a frame that goes this way: `RX_` of [`pinion_abi`]. A frame that goes towards
+    /// its port is a reply. Returns 0 for a frame whose port is on neither side.
     #[must_use]
     #[inline]
-    pub(crate) fn flags(self, port: PortIndex, direction: Direction) -> u8 {
+    pub(crate) fn flags(self, way: Way) -> u8 {
+        let (port, direction) = (way.port(), way.direction());
         let [forward, backward, reply] = [RX_FORWARD, RX_BACKWARD, RX_REPLY].map(|flag| flag as u8);
         if self == Self::default() || !(self.forth.contains(port) || self.back.contains(port)) {
             return 0;
         }
-        let way = match direction {
+        let flag = match direction {
             Direction::Forth => forward,
             Direction::Back => backward,
         };
-        if direction == self.direction_of(port) { way } else { way | reply }
+        if direction == self.direction_of(port) { flag } else { flag | reply }
     }
 
     /// Returns which way replies go to frames that were received on this port; none, if they leave at once.
@@ -124,12 +126,12 @@ mod tests {
     #[test]
     fn a_guest_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
         let sides = Sides { forth: set(&[0, 1]).unwrap(), back: set(&[2]).unwrap() };
-        let told = |port, direction| u32::from(sides.flags(PortIndex(port), direction));
+        let told = |port, direction| u16::from(sides.flags(Way::new(PortIndex(port), direction)));
         assert_eq!(told(1, Direction::Forth), RX_FORWARD);
         assert_eq!(told(1, Direction::Back), RX_BACKWARD | RX_REPLY);
         assert_eq!(told(2, Direction::Back), RX_BACKWARD);
         assert_eq!(told(2, Direction::Forth), RX_FORWARD | RX_REPLY);
-        assert_eq!([told(3, Direction::Forth), told(u16::MAX, Direction::Forth)], [0; 2], "a message");
-        assert_eq!(Sides::default().flags(PortIndex(0), Direction::Forth), 0, "a chain without a way back");
+        assert_eq!([told(3, Direction::Forth), told(63, Direction::Forth)], [0; 2], "a message");
+        assert_eq!(Sides::default().flags(Way::new(PortIndex(0), Direction::Forth)), 0, "a chain without a way back");
     }
 }

@@ -1,8 +1,6 @@
-//! The free slots of a pool, and for each other slot the port on which its frame was received and which way the frame
-//! goes.
+//! The free slots of a pool.
 
-use crate::id::{PortIndex, SlotIndex};
-use crate::wiring::direction::{Direction, Sides};
+use crate::id::SlotIndex;
 
 /// The free list of the slots that frames are received into. It is a stack, so that few slots are in use, which keeps
 /// them in the cache and few pages resident. The top slot is stored in place: with thousands of FWPs whose frames come
@@ -103,68 +101,9 @@ impl FreeSlots {
     }
 }
 
-/// The port on which a frame was received, and its direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IngressInfo {
-    /// The node's port on which it was received.
-    pub(crate) port: PortIndex,
-    /// Which way it goes through its chain.
-    pub(crate) direction: Direction,
-}
-
-/// The origin of the frame in each slot. This is the host's own record, so a guest cannot choose its way out.
-#[derive(Debug)]
-pub(crate) struct SlotIngress {
-    by_slot: Box<[IngressInfo]>,
-    /// The origin of the frame received last. It stands for frames that the guest made itself.
-    last: IngressInfo,
-    /// Which way frames go, by the port on which they were received.
-    sides: Sides,
-}
-
-impl SlotIngress {
-    /// Makes a record for so many slots, none of which has held a frame.
-    pub(crate) fn of_slots(lent: u16, sides: Sides) -> Self {
-        let nothing = IngressInfo { port: PortIndex(0), direction: Direction::Forth };
-        Self { by_slot: vec![nothing; lent.into()].into(), last: nothing, sides }
-    }
-
-    /// Returns the origin of a frame that was just received on a port.
-    #[inline]
-    pub(crate) fn arriving(&self, port: PortIndex) -> IngressInfo {
-        IngressInfo { port, direction: self.sides.direction_of(port) }
-    }
-
-    /// Returns the flags that tell the guest of a frame's origin.
-    #[inline]
-    pub(crate) fn flags(&self, came: IngressInfo) -> u8 {
-        self.sides.flags(came.port, came.direction)
-    }
-
-    /// Returns the address of a slot's record.
-    #[inline]
-    pub(crate) fn place(&self, slot: SlotIndex) -> *const IngressInfo {
-        self.by_slot.as_ptr().wrapping_add(usize::from(slot.0))
-    }
-
-    #[inline]
-    pub(crate) fn set(&mut self, slot: SlotIndex, came: IngressInfo) {
-        self.by_slot[usize::from(slot.0)] = came;
-        self.last = came;
-    }
-
-    /// Returns the origin of the frame in a slot. For a frame that the guest made, it is that of the frame received
-    /// last.
-    #[inline]
-    pub(crate) fn of(&self, slot: SlotIndex) -> IngressInfo {
-        self.by_slot.get(usize::from(slot.0)).copied().unwrap_or(self.last)
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::wiring::direction::PortSet;
 
     #[test]
     fn the_slot_freed_last_is_used_first_and_later_ones_can_be_peeked() {
@@ -211,16 +150,5 @@ mod tests {
         [2, 1].into_iter().for_each(|slot| free.push(SlotIndex(slot)));
         assert_eq!((free.pop(), free.missing()), (None, 1));
         assert_eq!([free.pop_own(), free.pop_own(), free.pop_own()], [Some(SlotIndex(1)), Some(SlotIndex(2)), None]);
-    }
-
-    #[test]
-    fn a_frame_that_the_guest_made_has_the_origin_of_the_last_received_one() {
-        let back = PortSet::of([PortIndex(8)]).unwrap();
-        let mut came_by = SlotIngress::of_slots(2, Sides { back, ..Sides::default() });
-        let [forth, back] = [7, 8].map(|port| came_by.arriving(PortIndex(port)));
-        assert_eq!([forth.direction, back.direction], [Direction::Forth, Direction::Back]);
-        came_by.set(SlotIndex(0), forth);
-        came_by.set(SlotIndex(1), back);
-        assert_eq!([0, 1, 2, 1023].map(|slot| came_by.of(SlotIndex(slot))), [forth, back, back, back]);
     }
 }

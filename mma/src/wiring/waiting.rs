@@ -1,6 +1,7 @@
 //! Frames that wait for slots of FWPs, in order: a list for each FWP, all in memory that is allocated once.
 
 use crate::buffer::Frame;
+use crate::wiring::ingress::Arrival;
 
 const NONE: u32 = u32::MAX;
 
@@ -42,6 +43,7 @@ impl WaitingList {
 struct Node {
     frame: Option<Frame>,
     next: u32,
+    arrived: Arrival,
 }
 
 /// Those of all FWPs.
@@ -55,19 +57,19 @@ impl WaitingFrames {
     /// Makes room for so many.
     pub(crate) fn new(max: usize) -> Self {
         let next = |at: usize| if at + 1 < max { at as u32 + 1 } else { NONE };
-        let nodes = (0..max).map(|at| Node { frame: None, next: next(at) }).collect();
+        let nodes = (0..max).map(|at| Node { frame: None, next: next(at), arrived: Arrival::NONE }).collect();
         Self { nodes, free: if max > 0 { 0 } else { NONE } }
     }
 
-    /// Appends a frame.
+    /// Appends a frame that came at this time.
     ///
     /// # Panics
     /// If as many wait as there is room for.
-    pub(crate) fn push(&mut self, list: &mut WaitingList, frame: Frame) {
+    pub(crate) fn push(&mut self, list: &mut WaitingList, frame: Frame, arrived: Arrival) {
         let at = self.free;
         let node = self.nodes.get_mut(at as usize).expect("frames that wait are counted before");
         self.free = node.next;
-        *node = Node { frame: Some(frame), next: NONE };
+        *node = Node { frame: Some(frame), next: NONE, arrived };
         match self.nodes.get_mut(list.last as usize) {
             Some(last) => last.next = at,
             None => list.first = at,
@@ -76,9 +78,10 @@ impl WaitingFrames {
         list.len += 1;
     }
 
-    /// Returns the first frame.
-    pub(crate) fn front(&self, list: &WaitingList) -> Option<&Frame> {
-        self.nodes.get(list.first as usize)?.frame.as_ref()
+    /// Returns the first frame, and when it came.
+    pub(crate) fn front(&self, list: &WaitingList) -> Option<(&Frame, Arrival)> {
+        let Node { frame, arrived, .. } = self.nodes.get(list.first as usize)?;
+        Some((frame.as_ref()?, *arrived))
     }
 
     /// Takes the first frame.
@@ -127,10 +130,11 @@ mod tests {
         let mut lists = [WaitingList::default(), WaitingList::default()];
         for round in 0..3 {
             for len in 1..=3 {
-                frames.push(&mut lists[0], frame(len));
-                frames.push(&mut lists[1], frame(100 + len + round));
+                frames.push(&mut lists[0], frame(len), Arrival::at(u64::from(len) << 10));
+                frames.push(&mut lists[1], frame(100 + len + round), Arrival::NONE);
             }
-            assert_eq!(frames.front(&lists[0]).map(Frame::len), Some(1));
+            let front = frames.front(&lists[0]).map(|(frame, arrived)| (frame.len(), arrived));
+            assert_eq!(front, Some((1, Arrival::at(1 << 10))));
             let lens = |frames: &mut WaitingFrames, list: &mut WaitingList| -> Vec<u32> {
                 std::iter::from_fn(|| frames.pop(list)).map(|frame| frame.len()).collect()
             };
@@ -143,7 +147,7 @@ mod tests {
     #[test]
     fn lengths_are_returned_in_order_from_the_first() {
         let (mut frames, mut list) = (WaitingFrames::new(3), WaitingList::default());
-        (1..=3).for_each(|len| frames.push(&mut list, frame(len)));
+        (1..=3).for_each(|len| frames.push(&mut list, frame(len), Arrival::NONE));
         for _ in 0..2 {
             list.ask_from_first();
             let lens: Vec<_> = (0..4).map(|_| frames.next_len(&mut list)).collect();

@@ -19,11 +19,12 @@ use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::fwp::connect;
 use pinion_mma::guest::mailbox::{Mailbox, Violation};
 use pinion_mma::guest::pool::{PoolError, PoolLayout};
-use pinion_mma::id::{FwpId, PortIndex, TenantIndex, WorkerIndex};
-use pinion_mma::link::{GatewayLink, Inbound, link};
+use pinion_mma::id::{self, FwpId, PortIndex, TenantIndex, WorkerIndex};
+use pinion_mma::link::{GatewayLink, Inbound, Outbound, link};
 use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::notify::{Notifier, ReadyQueue};
+use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::wiring::{Backpressure, Edge, Endpoint, Wiring};
 
 use self::memory::{Memory, PAGE};
@@ -227,6 +228,8 @@ pub(crate) struct Gateway {
     /// Buffers that are not lent, by number.
     home: Vec<usize>,
     lent_max: usize,
+    /// Who has sent the frames that were collected.
+    pub(crate) senders: Vec<id::Sender>,
     /// Most buffers that the MMA keeps for transmission, on a link for so many.
     pub(crate) kept_max: usize,
 }
@@ -250,6 +253,7 @@ impl Gateway {
             pieces,
             home: (0..lent_max).collect(),
             lent_max,
+            senders: Vec::new(),
             kept_max: (lent_max.next_power_of_two() / 8).min(256),
         }
     }
@@ -305,7 +309,8 @@ impl Gateway {
     pub(crate) fn collect(&mut self) -> Vec<Left> {
         self.take_spent();
         let mut left = Vec::new();
-        while let Some(frame) = self.link.outbound.pop() {
+        while let Some(Outbound { frame, sender }) = self.link.outbound.pop() {
+            self.senders.push(sender);
             left.push(Left { port: frame.port().0, bytes: frame.bytes().to_vec() });
             self.take_back(frame.into_buffer());
         }
@@ -316,7 +321,7 @@ impl Gateway {
     pub(crate) fn discard(&mut self) -> usize {
         self.take_spent();
         let mut count = 0;
-        while let Some(frame) = self.link.outbound.pop() {
+        while let Some(Outbound { frame, .. }) = self.link.outbound.pop() {
             self.take_back(frame.into_buffer());
             count += 1;
         }
@@ -366,7 +371,7 @@ impl Fwp {
     /// Publishes, and makes the guest take everything.
     pub(crate) fn publish_all(&mut self) -> Vec<Descriptor> {
         self.provide();
-        self.mailbox.publish();
+        self.mailbox.publish(|_| 0);
         self.guest.receive_all()
     }
 
@@ -398,6 +403,8 @@ impl Default for Plan {
 /// to all memory, before the memory.
 pub(crate) struct House {
     pub(crate) mma: Mma,
+    /// The MMA's.
+    pub(crate) stopwatch: Stopwatch,
     pub(crate) gateway: Gateway,
     pub(crate) gateway_bell: Doorbell,
     pub(crate) worker_queue: ReadyQueue,
@@ -424,10 +431,12 @@ impl House {
         let mut outputs = ReadyQueue::new(plan.fwps_max, mma_bell);
         let notifier = outputs.notifier();
         // Bounded, as a node's are: unbounded ones would allocate now and then.
+        let stopwatch = Stopwatch::start();
         let (commands, mma_reads) = bounded(COMMANDS_MAX);
         let (mma_says, events) = bounded(COMMANDS_MAX);
         Self {
-            mma: Mma::new(plan.fwps_max, outputs, vec![worker], mma_link, mma_reads, mma_says),
+            mma: Mma::new(plan.fwps_max, outputs, vec![worker], mma_link, mma_reads, mma_says, stopwatch.clone()),
+            stopwatch,
             gateway: Gateway::new(gateway_link, plan.buffers, plan.buffer_bytes),
             gateway_bell,
             worker_queue: ReadyQueue::new(plan.fwps_max, Doorbell::default()),
@@ -604,14 +613,15 @@ pub(crate) fn frame(seed: u32, len: usize) -> Vec<u8> {
 pub(crate) const KNOWN_PORTS: [u16; 3] = [PORT_NEXT, PORT_REPLY, PORT_DROP];
 
 /// The ABI's rules for a descriptor that a guest with so many outputs sends, written a second time in the simplest
-/// form.
+/// form. `may_name` says of a slot that the guest owns whether it may name a way.
 pub(crate) fn judged(
     slot_size: u32,
     outputs: u16,
     owns: impl Fn(u16) -> bool,
+    may_name: impl Fn(u16, u16) -> bool,
     sent: Descriptor,
 ) -> Result<(), Violation> {
-    let Descriptor { slot, offset, len, port, .. } = sent;
+    let Descriptor { slot, offset, len, port, way, .. } = sent;
     if port >= outputs && port != PORT_REPLY && port != PORT_DROP {
         return Err(Violation::UnknownOutput(port));
     }
@@ -619,5 +629,8 @@ pub(crate) fn judged(
     if port != PORT_DROP && (len == 0 || end > u64::from(slot_size)) {
         return Err(Violation::Range { offset, len, slot_size });
     }
-    if owns(slot) { Ok(()) } else { Err(Violation::SlotNotOwned(slot)) }
+    if !owns(slot) {
+        return Err(Violation::SlotNotOwned(slot));
+    }
+    if port == PORT_DROP || may_name(slot, way) { Ok(()) } else { Err(Violation::UnknownWay(way)) }
 }

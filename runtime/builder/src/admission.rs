@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_module_of_this_abi_is_admitted() {
-        assert_eq!(verdict(&module_with("(import \"pinion\" \"wait\" (func (result i32)))", "pinion_abi_v2")), "taken");
+        assert_eq!(verdict(&module_with("(import \"pinion\" \"wait\" (func (result i32)))", "pinion_abi_v3")), "taken");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         let with_code = |bytes: usize| {
             // Two bytes more: the count of locals, and the end.
             let nops = "nop ".repeat(bytes - 2);
-            module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v2")
+            module_with("(import \"pinion\" \"yield\" (func))", "pinion_abi_v3")
                 .replace("(func (export \"pinion_run\"))", &format!("(func (export \"pinion_run\") {nops})"))
         };
         assert_eq!(verdict(&with_code(FUNCTION_BYTES_MAX)), "taken");
@@ -193,47 +193,50 @@ mod tests {
     #[test]
     fn every_refusal_names_what_is_wrong() {
         let cases = [
-            ("(module)".to_owned(), "exports no function pinion_abi_v2"),
-            (module_with("", "pinion_abi_v1"), "speaks version 1 of the Pinion ABI, this node version 2"),
-            (module_with("(import \"env\" \"system\" (func))", "pinion_abi_v2"), "it imports env.system"),
+            ("(module)".to_owned(), "exports no function pinion_abi_v3"),
             (
-                module_with("(import \"pinion\" \"wait\" (func))", "pinion_abi_v2"),
+                module_with("", "pinion_abi_v2"),
+                "it speaks version 2 of the Pinion ABI, this node version 3: build it again with",
+            ),
+            (module_with("(import \"env\" \"system\" (func))", "pinion_abi_v3"), "it imports env.system"),
+            (
+                module_with("(import \"pinion\" \"wait\" (func))", "pinion_abi_v3"),
                 "it imports pinion.wait with another type than () -> i32",
             ),
             (
-                module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v2"),
+                module_with("(import \"pinion\" \"wait_until\" (func (result i32)))", "pinion_abi_v3"),
                 "it imports pinion.wait_until with another type than (i64) -> i32",
             ),
             (
-                module_with("(import \"pinion\" \"state_get\" (func (param i32) (result i32)))", "pinion_abi_v2"),
+                module_with("(import \"pinion\" \"state_get\" (func (param i32) (result i32)))", "pinion_abi_v3"),
                 "it imports pinion.state_get with another type than (i32, i32, i32, i32, i32) -> i32",
             ),
-            (module_with("(import \"pinion\" \"state_dump\" (func))", "pinion_abi_v2"), "it imports pinion.state_dump"),
+            (module_with("(import \"pinion\" \"state_dump\" (func))", "pinion_abi_v3"), "it imports pinion.state_dump"),
             (
-                module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v2"),
+                module_with("(import \"wasi_snapshot_preview1\" \"random_get\" (func (param i64)))", "pinion_abi_v3"),
                 "it imports wasi_snapshot_preview1.random_get with another type than (i32, i32) -> i32",
             ),
             (
-                module_with("(import \"wasi_snapshot_preview1\" \"sock_accept\" (func))", "pinion_abi_v2"),
+                module_with("(import \"wasi_snapshot_preview1\" \"sock_accept\" (func))", "pinion_abi_v3"),
                 "it imports wasi_snapshot_preview1.sock_accept, which this node does not offer",
             ),
             (
-                module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v2"),
+                module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v3"),
                 "it imports pinion.table",
             ),
             (
-                module_with("(import \"pinion\" \"panic\" (func (param i32)))", "pinion_abi_v2"),
+                module_with("(import \"pinion\" \"panic\" (func (param i32)))", "pinion_abi_v3"),
                 "it imports pinion.panic with another type than (i32, i32)",
             ),
             (
-                module_with("", "pinion_abi_v2").replace(
+                module_with("", "pinion_abi_v3").replace(
                     "(func (export \"pinion_run\"))",
                     "(func (export \"pinion_run\")) (func (export \"pinion_metrics\"))",
                 ),
                 "must export pinion_metrics as a function () -> i32, if at all",
             ),
             (
-                "(module (func (export \"pinion_abi_v2\")) (memory (export \"memory\") 1))".to_owned(),
+                "(module (func (export \"pinion_abi_v3\")) (memory (export \"memory\") 1))".to_owned(),
                 "must export pinion_init as a function () -> i32",
             ),
         ];

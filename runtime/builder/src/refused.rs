@@ -62,7 +62,7 @@ pub enum Refused {
     NoAbi,
     /// It declares another version of the ABI.
     #[error(
-        "it speaks version {} of the Pinion ABI, this node version {ABI_VERSION}: rebuild it with the SDK of this release",
+        "it speaks version {} of the Pinion ABI, this node version {ABI_VERSION}: build it again with the current SDK",
         as_name(.0)
     )]
     OtherAbi(String),

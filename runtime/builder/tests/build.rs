@@ -23,7 +23,7 @@ fn guest(init: &str) -> String {
             (memory (export "memory") 1)
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
             (data (i32.const 100) "too blue")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func (export "pinion_run") (drop (call $wait)))
             (func $log_line (call $log (i32.const 1) (i32.const 100) (i32.const 8)))

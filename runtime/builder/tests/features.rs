@@ -110,7 +110,7 @@ fn the_engine_and_admission_agree_on_each_feature_and_disabled_features_are_refu
         assert_eq!(compiled.is_ok(), is_on, "{feature}: the engine: {compiled:?}");
         let refused = admission::check(&engine, &wasm).expect_err("none of them is a function").to_string();
         if is_on {
-            assert!(refused.contains("exports no function pinion_abi_v2"), "{feature}: {refused}");
+            assert!(refused.contains("exports no function pinion_abi_v3"), "{feature}: {refused}");
         } else {
             assert!(refused.contains(name), "{feature}: {refused}");
         }
@@ -125,7 +125,7 @@ fn an_indirect_call_by_a_supertype_is_refused_by_its_proposal() {
             (type $a (sub (func))) (type $b (sub $a (func)))
             (table 1 funcref) (elem (i32.const 0) $f) (func $f (type $b))
             (memory (export "memory") 1)
-            (func (export "pinion_abi_v2")) (func (export "pinion_init") (result i32) (i32.const 0))
+            (func (export "pinion_abi_v3")) (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 0))
             (func (export "pinion_run") (call_indirect (type $a) (i32.const 0))))"#,
     )

@@ -245,7 +245,8 @@ impl Fwp {
             if self.mailbox.has_left_some() {
                 return self.turn_of_its_worker(clock, started_ns);
             }
-            let fresh = self.mailbox.publish();
+            let guest_clock = self.terms.guest_clock;
+            let fresh = self.mailbox.publish(|arrived| clock::arrival_us(guest_clock, arrived, started_ns));
             self.begun |= fresh > 0;
             let is_due = self.begun && started_ns >= self.shared.deadline_ns();
             if fresh == 0 && !is_due && occasion == TurnReason::Work {

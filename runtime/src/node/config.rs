@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ipnet::IpNet;
 use pinion_control::document::{self, Fault, line_of, whole_number};
 use pinion_control::model::{PortName, Tenant};
+use pinion_gateway::gateway::PORTS_MAX;
 use pinion_gateway::invoke::INVOKE_PORT;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -375,6 +376,12 @@ impl NodeConfig {
         }
         if self.ports.is_empty() {
             return Err("there is no [[port]]: a node needs at least one".to_owned());
+        }
+        if self.ports.len() > PORTS_MAX {
+            return Err(format!(
+                "there are {} tables [[port]]: a node has at most {PORTS_MAX} ports",
+                self.ports.len()
+            ));
         }
         for (i, port) in self.ports.iter().enumerate() {
             let name = &port.name;

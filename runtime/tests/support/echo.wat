@@ -5,7 +5,7 @@
   ;; The pool header at 16: magic, 4 slots of 1600 bytes at 4096, rings of 4 entries at 1024 and 2048.
   (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
   (global $next (mut i32) (i32.const 0))
-  (func (export "pinion_abi_v2"))
+  (func (export "pinion_abi_v3"))
   (func (export "pinion_init") (result i32) (i32.const 0))
   (func (export "pinion_pool") (result i32) (i32.const 16))
   ;; The address of an entry: past the ring's header of 16 bytes, by index modulo 4.

@@ -22,6 +22,7 @@ use pinion_mma::mover::{Mma, MmaCommand, MmaEvent};
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::notify::{Notifier, ReadyQueue};
 use pinion_mma::wiring::{Edge, Wiring};
+use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::template::{Loaded, Template};
@@ -91,7 +92,7 @@ impl Bench {
         let (gateway, mma_link) = link(8, Doorbell::default(), Doorbell::default());
         let (commands, reads) = crossbeam_channel::bounded(8);
         let (reports, events) = crossbeam_channel::bounded(8);
-        let mma = Mma::new(4, outputs, vec![inputs.notifier()], mma_link, reads, reports);
+        let mma = Mma::new(4, outputs, vec![inputs.notifier()], mma_link, reads, reports, stopwatch());
         let (clock, ticker) = (slot, Some(ticker));
         let journal = Arc::<Journal>::default();
         let (log, drain) = hub(Arc::clone(&journal));

@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY, PoolHeader, RX_HEADROOM, RingHeader, WAYS_MAX};
 use pinion_mma::accounts::counters::FwpCounters;
 use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::id::PortIndex;
@@ -41,6 +41,10 @@ const WITNESS: Shape = Shape { slot_count: 4, slot_size: 1600, ring_entries: 4 }
 const WILD_MEMORY_BYTES: usize = 1 << 15;
 const HEADER_BYTES: usize = size_of::<RingHeader>();
 const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
+/// Ports that frames come from.
+const PORTS: u16 = WAYS_MAX / 2;
+/// What the guest is shown of the time at which a frame came.
+const ARRIVED: u32 = 0x1234_5678;
 
 /// What happened to the attacker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,8 +162,8 @@ impl Step {
             4 => Self::Pass { held: program.byte()?, len: program.u16()?, outlet: program.byte()? },
             5 => {
                 let (slot, offset, len) = (program.u16()?, program.u16()?, program.u16()?);
-                let (port, flags) = (program.u16()?, program.u32()?);
-                Self::Send(Descriptor { slot, offset, len, port, flags, reserved: !flags })
+                let (port, flags, way) = (program.u16()?, program.u16()?, program.u16()?);
+                Self::Send(Descriptor { slot, offset, len, port, flags, way, arrived: u32::from(!flags) })
             }
             6 => Self::MoveTail(program.byte()? as i8),
             7 => Self::SetTail(program.u32()?),
@@ -199,8 +203,8 @@ struct Siege {
     owners: Vec<Owner>,
     /// By slot: the ingress port of the frame that the guest holds.
     came_by: Vec<u16>,
-    /// The ingress port of the last frame that found a slot; packets that the guest creates have the same one.
-    came_last: u16,
+    /// The ways by which the guest has received frames, the latest one last.
+    ways: Vec<u16>,
     arriving: VecDeque<Packet>,
     delivered: VecDeque<Packet>,
     sent: VecDeque<Descriptor>,
@@ -234,7 +238,7 @@ impl Siege {
             pool,
             owners,
             came_by: vec![0; pool.slot_count as usize],
-            came_last: 0,
+            ways: Vec::new(),
             arriving: VecDeque::new(),
             delivered: VecDeque::new(),
             sent: VecDeque::new(),
@@ -255,7 +259,7 @@ impl Siege {
 
     fn follow(&mut self, step: Step) {
         match step {
-            Step::Inject { len, port } => self.inject(usize::from(len) % BUFFER_BYTES + 1, u16::from(port)),
+            Step::Inject { len, port } => self.inject(usize::from(len) % BUFFER_BYTES + 1, u16::from(port) % PORTS),
             Step::Poll => self.poll(),
             Step::Publish => self.publish(),
             Step::Collect => self.collect(),
@@ -296,7 +300,8 @@ impl Siege {
         let (slot, port) = (owned[usize::from(held) % owned.len()], OUTLETS[usize::from(outlet) % OUTLETS.len()]);
         let offset = RX_HEADROOM as u16;
         let len = 1 + len % (self.pool.slot_size as u16 - offset);
-        self.send(Descriptor { slot, offset, len, port, flags: 0, reserved: 0 });
+        let way = self.ways.last().copied().unwrap_or(0);
+        self.send(Descriptor { slot, offset, len, port, way, ..Descriptor::default() });
     }
 
     fn tail(&self) -> u32 {
@@ -333,15 +338,19 @@ impl Siege {
 
     fn publish(&mut self) {
         let mut expected = self.guest().snapshot();
-        let published = self.house.fwps[0].mailbox.publish();
+        let published = self.house.fwps[0].mailbox.publish(|_| ARRIVED);
         let memory = self.guest().snapshot();
         assert_eq!(published as usize, self.delivered.len(), "published is what was delivered");
         while let Some(packet) = self.delivered.pop_front() {
             let place = self.entry(self.pool.rx_ring, self.rx_tail);
             let descriptor = read_descriptor(&memory, place);
-            let Descriptor { slot, offset, len, port, flags, reserved } = descriptor;
-            assert_eq!((offset, flags, reserved), (RX_HEADROOM as u16, 0, 0));
-            assert_eq!((usize::from(len), port), (packet.bytes.len(), packet.port));
+            let Descriptor { slot, offset, len, port, flags, way, arrived } = descriptor;
+            assert_eq!((offset, flags, arrived), (RX_HEADROOM as u16, 0, if len > 0 { ARRIVED } else { 0 }));
+            assert_eq!((usize::from(len), port, way), (packet.bytes.len(), packet.port, packet.port << 1));
+            if len > 0 {
+                self.ways.retain(|known| *known != way);
+                self.ways.push(way);
+            }
             let owner = if packet.bytes.is_empty() { Owner::Returning } else { Owner::Host };
             assert_eq!(self.owners.get(usize::from(slot)), Some(&owner), "slot {slot} is not the host's to give");
             let start = self.slot(slot) + usize::from(offset);
@@ -383,7 +392,8 @@ impl Siege {
         for _ in 0..count {
             let sent = read_descriptor(memory, self.entry(self.pool.tx_ring, self.tx_head));
             let owns = |slot| self.owners.get(usize::from(slot)) == Some(&Owner::Guest);
-            judged(self.pool.slot_size, OUTPUTS, owns, sent)?;
+            let may_name = |slot, way| !self.is_own(slot) || self.ways.contains(&way);
+            judged(self.pool.slot_size, OUTPUTS, owns, may_name, sent)?;
             self.owners[usize::from(sent.slot)] = Owner::Sent;
             self.sent.push_back(sent);
             self.tx_head = self.tx_head.wrapping_add(1);
@@ -401,7 +411,6 @@ impl Siege {
         while let Some(packet) = self.arriving.pop_front() {
             let fits = packet.bytes.len() <= (self.pool.slot_size - RX_HEADROOM) as usize;
             if fits && self.free() > 0 {
-                self.came_last = packet.port;
                 self.delivered.push_back(packet);
             } else {
                 self.refused += 1;
@@ -415,7 +424,7 @@ impl Siege {
                 self.delivered.push_back(Packet { port: 0, bytes: Vec::new() });
             }
             let start = self.slot(sent.slot) + usize::from(sent.offset);
-            let port = if is_own { self.came_last } else { self.came_by[usize::from(sent.slot)] };
+            let port = if is_own { sent.way >> 1 } else { self.came_by[usize::from(sent.slot)] };
             let len = usize::from(sent.len);
             if sent.port == PORT_DROP {
                 // A discarded entry's range is not checked.
@@ -524,5 +533,6 @@ fn write_u32(memory: &mut [u8], place: usize, value: u32) {
 fn read_descriptor(memory: &[u8], place: usize) -> Descriptor {
     let u16_at = |offset| u16::from_le_bytes([memory[place + offset], memory[place + offset + 1]]);
     let (slot, offset, len, port) = (u16_at(0), u16_at(2), u16_at(4), u16_at(6));
-    Descriptor { slot, offset, len, port, flags: read_u32(memory, place + 8), reserved: read_u32(memory, place + 12) }
+    let (flags, way, arrived) = (u16_at(8), u16_at(10), read_u32(memory, place + 12));
+    Descriptor { slot, offset, len, port, flags, way, arrived }
 }

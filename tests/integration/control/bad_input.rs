@@ -173,12 +173,12 @@ fn a_file_that_is_no_module_of_this_abi_is_refused_with_the_reason() {
         ))
     };
     applied.assert_module_refused("other ABI", &exports("pinion_abi_v1", ""), &["version 1 of the Pinion ABI"]);
-    applied.assert_module_refused("no ABI", &module("(module)"), &["pinion_abi_v2"]);
-    let imports = exports("pinion_abi_v2", "(import \"env\" \"system\" (func))");
+    applied.assert_module_refused("no ABI", &module("(module)"), &["pinion_abi_v3"]);
+    let imports = exports("pinion_abi_v3", "(import \"env\" \"system\" (func))");
     applied.assert_module_refused("foreign import", &imports, &["env.system"]);
-    let mistyped = exports("pinion_abi_v2", "(import \"wasi_snapshot_preview1\" \"random_get\" (func))");
+    let mistyped = exports("pinion_abi_v3", "(import \"wasi_snapshot_preview1\" \"random_get\" (func))");
     applied.assert_module_refused("mistyped import", &mistyped, &["random_get"]);
-    let tables = exports("pinion_abi_v2", "(table 1 funcref) (table 1 funcref)");
+    let tables = exports("pinion_abi_v3", "(table 1 funcref) (table 1 funcref)");
     applied.assert_module_refused("two tables", &tables, &["table"]);
 }
 

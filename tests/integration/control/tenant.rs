@@ -150,7 +150,7 @@ fn a_module_that_no_node_would_take_is_refused_without_one_naming_the_import() {
     let folder = tempfile::tempdir().expect("a folder for the module");
     let path = folder.path().join("wants.wasm");
     let text = r#"(module (import "env" "launch_missiles" (func)) (memory (export "memory") 1)
-        (func (export "pinion_abi_v2")) (func (export "pinion_init") (result i32) (i32.const 0))
+        (func (export "pinion_abi_v3")) (func (export "pinion_init") (result i32) (i32.const 0))
         (func (export "pinion_pool") (result i32) (i32.const 0)) (func (export "pinion_run")))"#;
     std::fs::write(&path, wat::parse_str(text).expect("it is a module")).expect("the folder is writable");
     let error = refused(&output(&mut pinion(folder.path(), &["check", "wants.wasm"])));

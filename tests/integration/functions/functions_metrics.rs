@@ -131,7 +131,7 @@ fn initialises_itself(entry: &str) -> Vec<u8> {
             (data (i32.const 16) "PIN1\04\00\00\00\40\06\00\00\00\10\00\00\04\00\00\00\00\04\00\00\00\08\00\00")
             (data (i32.const 256) "PMT1\01\00\00\00\10\01\00\00\00\00\00\00{entry}")
             (data (i32.const 512) "depth\nHow deep.")
-            (func (export "pinion_abi_v2"))
+            (func (export "pinion_abi_v3"))
             (func (export "pinion_init") (result i32) (i64.store (i32.const 640) (i64.const 42)) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 16))
             (func (export "pinion_metrics") (result i32) (i32.const 256))

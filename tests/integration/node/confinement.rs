@@ -194,7 +194,7 @@ fn large_module(folder: &std::path::Path) -> PathBuf {
     let functions: String = (0..8).map(|number| format!("(func $f{number} {calls})")).collect();
     let text = format!(
         r#"(module {functions} (memory (export "memory") 1)
-            (func (export "pinion_abi_v2")) (func (export "pinion_run"))
+            (func (export "pinion_abi_v3")) (func (export "pinion_run"))
             (func (export "pinion_init") (result i32) (i32.const 0))
             (func (export "pinion_pool") (result i32) (i32.const 0)))"#
     );

@@ -203,7 +203,7 @@ fn names_in_a_module_forge_neither_log_lines_nor_messages_of_the_builder() {
     .enumerate()
     {
         let text = format!(
-            "(module (import \"env\" \"{name}\" (func)) (memory (export \"memory\") 1) (func (export \"pinion_abi_v2\"))
+            "(module (import \"env\" \"{name}\" (func)) (memory (export \"memory\") 1) (func (export \"pinion_abi_v3\"))
                (func (export \"pinion_run\")) (func (export \"pinion_init\") (result i32) i32.const 0)
                (func (export \"pinion_pool\") (result i32) i32.const 0))"
         );

@@ -148,6 +148,7 @@ fn each_invalid_entry_in_a_transmit_ring_ends_its_function_with_the_reason() {
         ("twice", "which it does not own"),
         ("length", "of a slot of 2048"),
         ("length-wrap", "it sent 100 bytes at offset 65535 of a slot of 2048"),
+        ("way", "by way 127, by which none has come: name the way of a received packet"),
         ("tail-jump", "its transmit index moved from 0 to 65, in a ring of 64"),
         ("tail-back", "its transmit index moved from 0 to 4294967295, in a ring of 64"),
     ];

@@ -47,7 +47,7 @@ impl Rig {
         let port = self.gateway.invoke.as_ref().unwrap().index();
         let mut buffer = self.mmas[0].empty.pop().unwrap();
         buffer.bytes_mut(frame.len() as u32).copy_from_slice(frame);
-        self.mmas[0].outbound.push(Frame::new(buffer, frame.len() as u32).of_port(port)).unwrap();
+        self.mmas[0].outbound.push(leaving(Frame::new(buffer, frame.len() as u32).of_port(port))).unwrap();
         self.poll();
     }
 

@@ -45,7 +45,7 @@ fn what_mma_sends_leaves_by_its_port_in_order() {
     for number in 0..100_u8 {
         let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
         buffer.bytes_mut(60).fill(number);
-        rig.mmas[0].outbound.push(Frame::new(buffer, 60).of_port(PortIndex(u16::from(number % 2)))).unwrap();
+        rig.mmas[0].outbound.push(leaving(Frame::new(buffer, 60).of_port(PortIndex(u16::from(number % 2))))).unwrap();
         if number % 40 == 39 {
             rig.poll();
         }

@@ -36,10 +36,10 @@ const STRAY_BURSTS_MAX: usize = 1024;
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const _: () = {
-    assert!(sys::PINION_IP_CHECKSUM_GOOD == pinion_abi::RX_IP_CHECKSUM_GOOD);
-    assert!(sys::PINION_IP_CHECKSUM_BAD == pinion_abi::RX_IP_CHECKSUM_BAD);
-    assert!(sys::PINION_L4_CHECKSUM_GOOD == pinion_abi::RX_L4_CHECKSUM_GOOD);
-    assert!(sys::PINION_L4_CHECKSUM_BAD == pinion_abi::RX_L4_CHECKSUM_BAD);
+    assert!(sys::PINION_IP_CHECKSUM_GOOD == pinion_abi::RX_IP_CHECKSUM_GOOD as u32);
+    assert!(sys::PINION_IP_CHECKSUM_BAD == pinion_abi::RX_IP_CHECKSUM_BAD as u32);
+    assert!(sys::PINION_L4_CHECKSUM_GOOD == pinion_abi::RX_L4_CHECKSUM_GOOD as u32);
+    assert!(sys::PINION_L4_CHECKSUM_BAD == pinion_abi::RX_L4_CHECKSUM_BAD as u32);
 };
 
 /// A port on a device that DPDK drives. Dropping it stops the device and removes it from DPDK: a tap disappears.

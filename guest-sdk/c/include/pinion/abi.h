@@ -7,9 +7,9 @@
 
 /** The version of this contract. A module declares it by exporting a function named `PINION_EXPORT_ABI_PREFIX` followed by the number, so that
  *  the version can be read without running the module. */
-#define PINION_ABI_VERSION 2
+#define PINION_ABI_VERSION 3
 
-/** Prefix of the marker export: `pinion_abi_v2` takes nothing, returns nothing and is never called. */
+/** Prefix of the marker export: `pinion_abi_v3` takes nothing, returns nothing and is never called. */
 #define PINION_EXPORT_ABI_PREFIX "pinion_abi_v"
 
 /** `pinion_init() -> i32`: reads the configuration and prepares the function; zero or an `pinion_init_status`. */
@@ -177,6 +177,9 @@
 /** Transmit port: drops the packet; the slot is returned. */
 #define PINION_PORT_DROP 65535
 
+/** The number of ways: each `pinion_descriptor.way` is below it. */
+#define PINION_WAYS_MAX 128
+
 /** EtherType of a message, one of those that IEEE 802 reserves for local experiments. A message is a frame that no device has received: it
  *  carries a call of the chain (`PINION_MESSAGE_HEADER_BYTES`).
  *
@@ -333,9 +336,14 @@ struct pinion_descriptor {
     /** Received: the results of the device that received the frame, `PINION_RX_IP_CHECKSUM_GOOD` and the others. A bit is clear if the device
      *  does not report it, or if another stage sent the frame. In a chain with a way back also the frame's direction, `PINION_RX_FORWARD` or
      *  `PINION_RX_BACKWARD`, by the host's own record, whichever stage sent it. To send: zero. */
-    uint32_t flags;
-    /** Zero. */
-    uint32_t reserved;
+    uint16_t flags;
+    /** Received: an index, below `PINION_WAYS_MAX`, for the way by which the frame came: the port of ingress and, in a chain with a way back, the
+     *  direction. To send from one of the guest's own slots: the way of a frame that was received before. From any other slot the host's
+     *  own record counts, and this is ignored. */
+    uint16_t way;
+    /** Received: when the frame came into the chain, in microseconds of `PINION_IMPORT_CLOCK`, of which these are the lowest 32 bits. It is as
+     *  coarse as that clock. Of a frame that waited for longer than 8 s to be published, it may be later than that. To send: zero. */
+    uint32_t arrived;
 };
 
 /** Severity of a log line. */

@@ -8,6 +8,7 @@ use core::iter::FusedIterator;
 use super::packet::Packet;
 use super::pool::{Grants, Pool};
 use super::slots::Slots;
+use super::way::Way;
 
 /// The packets that have arrived since the last batch, in order of arrival: an iterator over [`Packet`]s. Packets that are not taken from
 /// it are dropped.
@@ -46,8 +47,8 @@ impl<'a> Batch<'a> {
 
     /// Makes a packet: see [`Slots::make`].
     #[must_use]
-    pub fn make(&self, bytes: &[u8]) -> Option<Packet<'a>> {
-        self.slots().make(bytes)
+    pub fn make(&self, bytes: &[u8], way: Way) -> Option<Packet<'a>> {
+        self.slots().make(bytes, way)
     }
 
     /// Returns whether all packets have been taken.

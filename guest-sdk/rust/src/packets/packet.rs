@@ -13,6 +13,7 @@ use pinion_abi::{
 
 use super::held::Held;
 use super::pool::{Pool, SLOT_SIZE, TakenSlot};
+use super::way::Way;
 
 /// The last number that counts as an output; no chain has so many.
 const OUTPUT_LAST: u16 = PORT_REPLY - 1;
@@ -67,8 +68,10 @@ pub struct Packet<'a> {
     offset: usize,
     len: usize,
     slot: u16,
-    ingress_port: u16,
-    flags: u32,
+    way: Way,
+    flags: u16,
+    /// The lowest bits of microseconds.
+    arrived_us: u32,
 }
 
 /// The result of the receiving device's check of a checksum.
@@ -108,14 +111,15 @@ impl<'a> Packet<'a> {
             offset: usize::from(descriptor.offset),
             len: usize::from(descriptor.len),
             slot: descriptor.slot,
-            ingress_port: descriptor.port,
+            way: Way { number: descriptor.way, port: descriptor.port },
             flags: descriptor.flags,
+            arrived_us: descriptor.arrived,
         }
     }
 
-    /// Makes an empty packet in one of the function's own slots. `None` if all of them are in use.
-    pub(crate) fn made(pool: &'a Pool<'a>) -> Option<Self> {
-        Some(Self::new(pool, pool.make()?))
+    /// Makes an empty packet that goes this way, in one of the function's own slots. `None` if all of them are in use.
+    pub(crate) fn made(pool: &'a Pool<'a>, way: Way) -> Option<Self> {
+        Some(Self::new(pool, pool.make(way)?))
     }
 
     /// Returns what the device reported on the IPv4 header's checksum when the packet was received.
@@ -131,7 +135,7 @@ impl<'a> Packet<'a> {
         self.checksum(RX_L4_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD)
     }
 
-    fn checksum(&self, good: u32, bad: u32) -> Checksum {
+    fn checksum(&self, good: u16, bad: u16) -> Checksum {
         match self.flags & (good | bad) {
             found if found == good => Checksum::Good,
             found if found == bad => Checksum::Bad,
@@ -170,7 +174,61 @@ impl<'a> Packet<'a> {
     /// with a way back, [`Packet::direction`] says which direction a packet comes from.
     #[must_use]
     pub fn ingress_port(&self) -> u16 {
-        self.ingress_port
+        self.way.port
+    }
+
+    /// Returns the way by which the packet came, for packets that the function [makes](crate::Slots::make). Of a packet that it has made, the
+    /// way that it was given.
+    #[inline]
+    #[must_use]
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Returns when the packet came into the chain: the lowest 32 bits of the microseconds of [`clock::now_ns`](crate::clock::now_ns()), in
+    /// the same steps as that clock. All stages are told the same time. It wraps around after 71 minutes, so compare such times by their
+    /// difference ([`u32::wrapping_sub`]), or see [`Packet::arrived_ns`]. Of a packet that the function has made, 0.
+    ///
+    /// The node notes the time when it moves the packet to the first stage. A packet that then waits for its function for more than 8 s may
+    /// seem to have come later.
+    #[inline]
+    #[must_use]
+    pub fn arrived_us(&self) -> u32 {
+        self.arrived_us
+    }
+
+    /// Returns when the packet came into the chain, in nanoseconds of [`clock::now_ns`](crate::clock::now_ns()), by the present time
+    /// `now_ns` of that clock. The packet may be [held](Packet::hold) for up to 71 minutes.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::{Harness, advance_clock_ns};
+    /// use pinion_sdk::{InitError, Packet, PacketFunction, clock};
+    ///
+    /// /// Logs how long packets waited.
+    /// struct Waits;
+    ///
+    /// impl PacketFunction for Waits {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, packet: Packet<'_>) {
+    ///         let now_ns = clock::now_ns();
+    ///         pinion_sdk::info!("waited for {} ns", now_ns - packet.arrived_ns(now_ns));
+    ///         packet.send();
+    ///     }
+    /// }
+    ///
+    /// advance_clock_ns(5_000_000_000_000);
+    /// let mut harness = Harness::<Waits>::new(b"").unwrap();
+    /// harness.deliver_late(3_000, &[&[0; 60]]);
+    /// assert_eq!(pinion_sdk::testing::take_log()[0].1, "waited for 3000 ns");
+    /// ```
+    #[must_use]
+    pub fn arrived_ns(&self, now_ns: u64) -> u64 {
+        let now_us = now_ns / 1_000;
+        let age_us = (now_us as u32).wrapping_sub(self.arrived_us);
+        now_us.saturating_sub(age_us.into()) * 1_000
     }
 
     /// Returns the packet's direction through its chain, by the node's own record. `None` if the chain has no way back, if the packet is a
@@ -249,7 +307,7 @@ impl<'a> Packet<'a> {
         match self.direction() {
             Some(direction) => Some(of(direction == Direction::Forward)),
             None if inside_ports.is_empty() => None,
-            None => Some(of(inside_ports.contains(&self.ingress_port))),
+            None => Some(of(inside_ports.contains(&self.way.port))),
         }
     }
 
@@ -356,19 +414,19 @@ impl<'a> Packet<'a> {
     ///
     /// The first call in an instance allocates.
     pub fn hold(self) -> Held {
-        let descriptor = Descriptor { port: self.ingress_port, flags: self.flags, ..self.descriptor(PORT_DROP) };
+        let descriptor = Descriptor { flags: self.flags, arrived: self.arrived_us, ..self.descriptor(self.way.port) };
         let held = Held::new(self.pool.kept(), descriptor);
         core::mem::forget(self);
         held
     }
 
-    /// Copies the packet, with the same port, into one of the function's [own](crate::Function::OWN_SLOTS) slots. `None` if all of them are
+    /// Copies the packet, with the same way, into one of the function's [own](crate::Function::OWN_SLOTS) slots. `None` if all of them are
     /// in use.
     #[must_use]
     pub fn try_clone(&self) -> Option<Self> {
-        let mut clone = Self::made(self.pool)?;
+        let mut clone = Self::made(self.pool, self.way)?;
         (clone.offset, clone.len) = (self.offset, self.len);
-        (clone.ingress_port, clone.flags) = (self.ingress_port, self.flags);
+        (clone.flags, clone.arrived_us) = (self.flags, self.arrived_us);
         clone.data_mut().copy_from_slice(self.data());
         Some(clone)
     }
@@ -394,7 +452,8 @@ impl<'a> Packet<'a> {
     #[inline]
     fn descriptor(&self, port: u16) -> Descriptor {
         // Both numbers are at most `SLOT_SIZE`, so they fit.
-        Descriptor { slot: self.slot, offset: self.offset as u16, len: self.len as u16, port, flags: 0, reserved: 0 }
+        let (offset, len) = (self.offset as u16, self.len as u16);
+        Descriptor { slot: self.slot, offset, len, port, flags: 0, way: self.way.number, arrived: 0 }
     }
 }
 
@@ -410,7 +469,7 @@ impl fmt::Debug for Packet<'_> {
             .field("slot", &self.slot)
             .field("offset", &self.offset)
             .field("len", &self.len)
-            .field("ingress_port", &self.ingress_port)
+            .field("ingress_port", &self.way.port)
             .finish_non_exhaustive()
     }
 }

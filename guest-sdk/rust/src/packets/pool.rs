@@ -22,6 +22,7 @@ use pinion_abi::{
 };
 
 use super::held::{Held, Kept};
+use super::way::Way;
 use crate::host::finished;
 
 /// Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache lines:
@@ -66,7 +67,7 @@ struct RingMemory<const ENTRIES: usize> {
 
 impl<const ENTRIES: usize> RingMemory<ENTRIES> {
     const fn new() -> Self {
-        const EMPTY: Descriptor = Descriptor { slot: 0, offset: 0, len: 0, port: 0, flags: 0, reserved: 0 };
+        const EMPTY: Descriptor = Descriptor { slot: 0, offset: 0, len: 0, port: 0, flags: 0, way: 0, arrived: 0 };
         Self {
             head: Cell::new(0),
             tail: Cell::new(0),
@@ -163,7 +164,6 @@ impl<const SLOTS: usize> PoolMemory<SLOTS> {
             kept,
             own_in_use,
             own_from,
-            ingress_port: Cell::new(0),
             rx: self.rx.view(),
             tx: self.tx.view(),
             slots,
@@ -260,8 +260,6 @@ pub(crate) struct Pool<'m> {
     own_in_use: &'m OwnInUse,
     /// The first of the function's own slots.
     own_from: u16,
-    /// Ingress port of the last packet. Replies that the function makes leave by it.
-    ingress_port: Cell<u16>,
     rx: Ring<'m>,
     tx: Ring<'m>,
     slots: &'m [Slot],
@@ -308,20 +306,15 @@ impl<'m> Pool<'m> {
         usize::from(self.own_from) < self.slots.len()
     }
 
-    /// Takes one of the function's own slots for an empty packet, with the ingress port of the last packet. `None` if all of them are in
-    /// use.
-    pub(crate) fn make(&self) -> Option<TakenSlot<'_>> {
+    /// Takes one of the function's own slots for an empty packet that goes this way. `None` if all of them are in use.
+    pub(crate) fn make(&self, way: Way) -> Option<TakenSlot<'_>> {
         let slot = self.own_in_use.take(self.own_from..self.slots.len() as u16)?;
-        let descriptor =
-            Descriptor { slot, offset: RX_HEADROOM as u16, port: self.ingress_port.get(), ..Descriptor::default() };
+        let Way { number, port } = way;
+        let descriptor = Descriptor { slot, offset: RX_HEADROOM as u16, port, way: number, ..Descriptor::default() };
         // SAFETY: the slot is the function's own and was in no use: no packet is in it, held, or given to the node and not yet back.
         // It is in use from here until the packet's transmit descriptor has been acted upon.
         let bytes = unsafe { &mut *self.slots[usize::from(slot)].0.get() };
         Some(TakenSlot { bytes, descriptor })
-    }
-
-    pub(crate) fn note_ingress_port(&self, port: u16) {
-        self.ingress_port.set(port);
     }
 
     /// Puts a slot that the function owns, and that no longer contains a packet, into the transmit ring.
@@ -416,7 +409,6 @@ impl<'a> Grants<'a> {
                 break descriptor;
             }
         };
-        self.pool.note_ingress_port(descriptor.port);
         let slot = &self.pool.slots[usize::from(descriptor.slot)];
         assert!(usize::from(descriptor.offset) + usize::from(descriptor.len) <= SLOT_SIZE, "the node's descriptor");
         // SAFETY: the node names a slot only when the slot is its own, and each descriptor is looked at once: taking

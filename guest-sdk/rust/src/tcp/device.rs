@@ -55,13 +55,13 @@ impl Device for Wire<'_> {
 
     fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Answer<'_>)> {
         let received = self.received.take()?;
-        let packet = self.slots.and_then(|slots| slots.make(&[]));
+        let packet = self.slots.and_then(|slots| slots.make(&[], self.link.way()));
         Some((Received(received), Answer { packet, link: &self.link, sent: self.sent }))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Answer<'_>> {
         let packet = match self.slots {
-            Some(slots) => Some(slots.make(&[])?),
+            Some(slots) => Some(slots.make(&[], self.link.way())?),
             None => None,
         };
         Some(Answer { packet, link: &self.link, sent: self.sent })

@@ -2,7 +2,7 @@
 //! answer.
 //!
 //! No hardware address is resolved. An answer goes to the source address of the peer's frame, from its destination address, with the same
-//! VLAN tags.
+//! VLAN tags, by the way by which that frame came.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
 use super::sequence::{Arrived, Changes, window_scale};
 use crate::headers::{Addresses, Headers, Pair, TCP, TcpFlags};
-use crate::{Checksum, Packet};
+use crate::{Checksum, Packet, Way};
 
 /// Addresses, two VLAN tags, and the type of what follows.
 const HEADER_MAX: usize = 12 + 2 * 4 + 2;
@@ -33,18 +33,22 @@ impl Flow {
     }
 }
 
-/// The Ethernet header of frames to a peer.
-#[derive(Clone, Copy, Debug, Default)]
+/// The Ethernet header of frames to a peer, and the way by which they go.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     bytes: [u8; HEADER_MAX],
     len: u8,
+    way: Way,
 }
 
 impl Link {
-    /// Returns the header of an answer to a frame with this header. `None` if the frame came from or to a group address: such a frame is
-    /// not answered.
-    fn answering(header: &[u8]) -> Option<Self> {
-        let mut link = Self { bytes: [0; HEADER_MAX], len: header.len() as u8 };
+    /// That of no peer: nothing is sent by it.
+    pub(super) const NONE: Self = Self { bytes: [0; HEADER_MAX], len: 0, way: Way { number: 0, port: 0 } };
+
+    /// Returns the link of an answer to a frame with this header that came by this way. `None` if the frame came from or to a group
+    /// address: such a frame is not answered.
+    fn answering(header: &[u8], way: Way) -> Option<Self> {
+        let mut link = Self { len: header.len() as u8, way, ..Self::NONE };
         link.bytes.get_mut(..header.len())?.copy_from_slice(header);
         let (addresses, _) = link.bytes.split_first_chunk_mut::<12>()?;
         addresses.rotate_left(6);
@@ -53,6 +57,10 @@ impl Link {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
+    }
+
+    pub(super) fn way(&self) -> Way {
+        self.way
     }
 }
 
@@ -80,7 +88,7 @@ impl<'p> Segment<'p> {
         if !is_host(peer.ip()) || !is_host(local.ip()) || peer.port() == 0 || local.port() == 0 || peer == local {
             return None;
         }
-        let link = Link::answering(&frame[..headers.at.network])?;
+        let link = Link::answering(&frame[..headers.at.network], packet.way())?;
         let start = headers.at.network;
         let segment = Self {
             flow,

@@ -88,7 +88,7 @@ impl Place {
             phase: Phase::Free,
             flow: None,
             id: None,
-            link: Link::default(),
+            link: Link::NONE,
             wake_ns: NEVER,
             is_touched: false,
             sent: Sent::default(),

@@ -40,7 +40,7 @@ impl Reply {
     pub(super) fn send(&self, flow: &Flow, link: &Link, slots: Slots<'_>) {
         let (ip, tcp) = self.between(flow.local(), flow.peer());
         let start = link.bytes().len();
-        let Some(mut packet) = slots.make(link.bytes()) else { return };
+        let Some(mut packet) = slots.make(link.bytes(), link.way()) else { return };
         packet.set_len(start + ip.buffer_len()).expect("a slot is longer than a segment without a payload");
         emit(&ip, &tcp, &mut packet.data_mut()[start..]);
         packet.reply();
@@ -83,7 +83,7 @@ fn emit(ip: &IpRepr, tcp: &TcpRepr<'_>, packet: &mut [u8]) {
 
 /// Sends an IP packet again, if there is a slot.
 pub(super) fn repeat(ip: &[u8], link: &Link, slots: Slots<'_>) {
-    let Some(mut packet) = slots.make(link.bytes()) else { return };
+    let Some(mut packet) = slots.make(link.bytes(), link.way()) else { return };
     let start = link.bytes().len();
     packet.set_len(start + ip.len()).expect("a slot is longer than a SYN,ACK");
     packet.data_mut()[start..].copy_from_slice(ip);

@@ -13,10 +13,11 @@ use std::panic;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use pinion_abi::{CLOCK_STEP_NS, Descriptor, LogLevel};
+use pinion_abi::{CLOCK_STEP_NS, LogLevel};
 
+use super::Verdict;
 use super::metrics::{Metrics, Value};
-use super::{Outcome, Verdict, collect, free_slot, give_back, publish};
+use super::slots::{Described, NodeSlots};
 use crate::functions::looping::Node;
 use crate::host::{calls, finished};
 use crate::packets::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
@@ -24,7 +25,7 @@ use crate::{InitError, Io, Looping, metrics};
 
 /// A command of the test.
 enum Order {
-    Deliver { described: Descriptor, frames: Vec<Vec<u8>> },
+    Deliver { described: Described, frames: Vec<Vec<u8>> },
     LetPass { until_ns: u64 },
 }
 
@@ -106,7 +107,7 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// If a frame does not fit into a slot, or the function panics or transmits a descriptor for which a node would end it.
     pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(Descriptor::default(), frames)
+        self.deliver_described(Described::default(), frames)
     }
 
     /// Delivers frames from the port with this index.
@@ -115,10 +116,10 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// As [`LoopHarness::deliver`].
     pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(Descriptor { port: ingress_port, ..Descriptor::default() }, frames)
+        self.deliver_described(Described { ingress_port, ..Described::default() }, frames)
     }
 
-    fn deliver_described(&mut self, described: Descriptor, frames: &[&[u8]]) -> Vec<Verdict> {
+    fn deliver_described(&mut self, described: Described, frames: &[&[u8]]) -> Vec<Verdict> {
         let frames = frames.iter().map(|frame| frame.to_vec()).collect();
         self.order(Order::Deliver { described, frames })
     }
@@ -204,11 +205,8 @@ fn serve<F: Looping>(
         orders,
         answers,
         metrics: Metrics::take(),
-        granted: [None; SLOT_COUNT_DEFAULT],
-        lent: SLOT_COUNT_DEFAULT - usize::from(F::OWN_SLOTS),
-        next_slot: 0,
-        returned: Vec::new(),
-        described: Descriptor::default(),
+        slots: NodeSlots::new(F::OWN_SLOTS),
+        described: Described::default(),
         frames: VecDeque::new(),
         until_ns: None,
         verdicts: Vec::new(),
@@ -230,14 +228,9 @@ struct FakeNode {
     orders: Receiver<(u64, Order)>,
     answers: Sender<Result<Answer, InitError>>,
     metrics: Metrics,
-    /// The node's own record of each slot's owner: the frame that it was granted for.
-    granted: [Option<usize>; SLOT_COUNT_DEFAULT],
-    /// Slots for received frames.
-    lent: usize,
-    next_slot: u16,
-    /// The function's own slots that are to be returned to it.
-    returned: Vec<u16>,
-    described: Descriptor,
+    /// The node's own record.
+    slots: NodeSlots,
+    described: Described,
     /// Frames that wait for a free slot, with their indices.
     frames: VecDeque<(usize, Vec<u8>)>,
     /// The end of the time that is passing.
@@ -248,12 +241,12 @@ struct FakeNode {
 impl Node for FakeNode {
     fn wait(&mut self, pool: &mut Pool<'_>, deadline_ns: Option<u64>) -> u32 {
         loop {
-            collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
-            let fresh = give_back(pool, &mut self.returned) + self.publish(pool);
+            self.slots.collect(pool, &mut self.verdicts);
+            let fresh = self.slots.give_back(pool) + self.publish(pool);
             if fresh > 0 {
                 return fresh;
             }
-            assert!(self.frames.is_empty(), "the function holds all {} slots for ever", self.lent);
+            assert!(self.frames.is_empty(), "the function holds all {} slots for ever", self.slots.lent());
             if self.passes(deadline_ns) {
                 return 0;
             }
@@ -267,13 +260,10 @@ impl FakeNode {
     /// Publishes frames as long as slots are free. Returns how many.
     fn publish(&mut self, pool: &mut Pool<'_>) -> u32 {
         let mut published = 0;
-        while !self.frames.is_empty()
-            && let Some(slot) = free_slot(&self.granted[..self.lent], self.next_slot)
-            && let Some((number, frame)) = self.frames.pop_front()
+        while let Some((number, frame)) = self.frames.front()
+            && self.slots.publish(pool, &self.described, *number, frame)
         {
-            self.next_slot = slot + 1;
-            self.granted[usize::from(slot)] = Some(number);
-            publish(pool, &Descriptor { slot, ..self.described }, &frame);
+            self.frames.pop_front();
             published += 1;
         }
         published
@@ -314,9 +304,9 @@ impl FakeNode {
 
     /// Serves the test after the function has returned: collects what it has sent, and reports further frames as gone.
     fn go_on_without(&mut self, pool: &mut Pool<'_>) {
-        collect(pool, &mut self.granted[..self.lent], &mut self.returned, &mut self.verdicts);
+        self.slots.collect(pool, &mut self.verdicts);
         loop {
-            let gone = |(number, bytes)| Verdict { frame: Some(number), outcome: Outcome::InstanceEnded, bytes };
+            let gone = |(number, bytes)| Verdict::gone(number, &self.described, bytes);
             self.verdicts.extend(self.frames.drain(..).map(gone));
             if let Some(until_ns) = self.until_ns.take() {
                 calls::advance_clock_ns(until_ns - calls::exact_clock_ns());

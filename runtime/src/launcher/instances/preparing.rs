@@ -185,6 +185,7 @@ impl Instances {
         for (fwp, mut endpoint) in made {
             // Its tenant's weight may be another since it was begun.
             endpoint.set_share(fwp.terms().copy_share());
+            endpoint.set_sender(index.0 as u16, id.0 as u32);
             self.by_fwp.insert(fwp.id(), id);
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(fwp));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));

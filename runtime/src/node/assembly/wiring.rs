@@ -1,6 +1,7 @@
 //! How the parts of the data plane are joined: queues, notifiers, links and channels between gateway, MMAs, workers and launcher.
 
 use super::AssemblyError;
+use crate::clock::stopwatch;
 use crate::cores::command_sender::line;
 use crate::cores::plan::{CoreId, CorePlan};
 use crate::instruments::activation::Activations;
@@ -110,7 +111,7 @@ pub(super) fn data_plane(
         let [to_gateway, to_mma] = bells;
         let (gateway_link, mma_link) = link(per_mma, to_gateway, to_mma);
         let (mma_line, mma_reads) = line(&thread.bell);
-        let mut mma = Mma::new(fwps_max, ready, workers, mma_link, mma_reads, mma_events.clone());
+        let mut mma = Mma::new(fwps_max, ready, workers, mma_link, mma_reads, mma_events.clone(), stopwatch());
         mma.keep_warm(Arc::clone(&upcoming));
         mmas.push(Arc::clone(mma.counters()));
         thread.roles.push(Role::Mma(Box::new(mma)));

@@ -219,6 +219,7 @@ fn impossible_values_are_named() {
         ),
         (format!("quantum_us = 1\n{PORT}"), "FILE: quantum_us = 1: from 5 to 100000 is possible"),
         (String::new(), "FILE: there is no [[port]]: a node needs at least one"),
+        (PORT.repeat(64), "FILE: there are 64 tables [[port]]: a node has at most 63 ports"),
         (format!("{PORT}{PORT}"), "FILE: two ports are named lan"),
         (
             PORT.replace("lan", "invoke"),

@@ -14,8 +14,8 @@ use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::rules::{ChainSettings, Redelivery, RuleSet};
 use pinion_mma::buffer::Frame;
-use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
-use pinion_mma::link::{Inbound, MmaLink, link};
+use pinion_mma::id::{self, FwpId, PortIndex, TenantIndex};
+use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use pinion_mma::wiring::direction::PortSet;
 
 use super::*;
@@ -123,7 +123,7 @@ impl House {
         let mut buffer = self.mma.empty.pop().unwrap();
         buffer.bytes_mut(message.len() as u32).copy_from_slice(&message);
         let frame = Frame::new(buffer, message.len() as u32).of_port(CALLS_PORT);
-        self.mma.outbound.push(frame).unwrap();
+        self.mma.outbound.push(Outbound { frame, sender: id::Sender::of(TenantIndex(0)) }).unwrap();
         self.gateway.poll();
     }
 

@@ -126,7 +126,7 @@ impl Rig {
         self.movers.settle();
         let buffers = &mut self.buffers;
         self.gateway.spent.pop_batch(usize::MAX, |buffer| buffers.push(buffer));
-        self.gateway.outbound.pop_batch(usize::MAX, |out| buffers.push(out.into_buffer()))
+        self.gateway.outbound.pop_batch(usize::MAX, |out| buffers.push(out.frame.into_buffer()))
     }
 }
 

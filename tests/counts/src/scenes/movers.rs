@@ -5,6 +5,7 @@ use pinion_mma::link::MmaLink;
 use pinion_mma::mover::{Mma, MmaCommand};
 use pinion_mma::notify::ReadyQueue;
 use pinion_mma::notify::doorbell::Doorbell;
+use pinion_runtime::clock::stopwatch;
 use pinion_runtime::worker::{Worker, WorkerCommand};
 
 use crate::node::{House, Prepared};
@@ -25,7 +26,7 @@ impl Movers {
         let (adopt, worker_commands) = unbounded();
         let (mma_events, _) = unbounded();
         let (worker_events, _) = unbounded();
-        let mma = Mma::new(fwps_max, outputs, vec![to_worker], link, mma_commands, mma_events);
+        let mma = Mma::new(fwps_max, outputs, vec![to_worker], link, mma_commands, mma_events, stopwatch());
         let worker = Worker::new(fwps_max, inputs, vec![to_mma], worker_commands, worker_events, house.worker_slot());
         Self { mma, worker, attach, adopt }
     }

@@ -7,7 +7,7 @@
 
 use core::hint::black_box;
 
-use pinion_sdk::{Batch, Function, InitError, Slots};
+use pinion_sdk::{Batch, Function, InitError, Slots, Way};
 
 const BYTES: [u8; 2] = [0xa5, 0x5a];
 const LEN: usize = 1_900;
@@ -18,6 +18,8 @@ const LOOKS: usize = 4;
 
 struct Rewriter {
     checks: bool,
+    /// The way of its first packet.
+    way: Option<Way>,
     /// Where the slots are that it has sent.
     sent: Vec<*mut u8>,
 }
@@ -26,11 +28,12 @@ impl Function for Rewriter {
     const OWN_SLOTS: u16 = OWN_SLOTS;
 
     fn init(config: &[u8]) -> Result<Self, InitError> {
-        Ok(Self { checks: config == b"check", sent: Vec::with_capacity(OWN_SLOTS.into()) })
+        Ok(Self { checks: config == b"check", way: None, sent: Vec::with_capacity(OWN_SLOTS.into()) })
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
         for packet in batch {
+            self.way.get_or_insert(packet.way());
             if self.checks {
                 check(packet.data());
             }
@@ -48,7 +51,7 @@ impl Function for Rewriter {
                 unsafe { black_box(*at).write_bytes(BYTES[round % BYTES.len()], LEN) };
             }
         }
-        while let Some(mut packet) = slots.make(&[BYTES[0]; LEN]) {
+        while let Some(mut packet) = self.way.and_then(|way| slots.make(&[BYTES[0]; LEN], way)) {
             let at = packet.data_mut().as_mut_ptr();
             if !self.sent.contains(&at) {
                 self.sent.push(at);

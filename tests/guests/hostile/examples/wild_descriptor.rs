@@ -7,6 +7,7 @@
 //! | `twice`       | its packet, and then the same slot again                            |
 //! | `length`      | a frame that ends one byte after its slot                           |
 //! | `length-wrap` | a frame whose end is small if computed in 16 bits                   |
+//! | `way`         | a frame of its own making, by a way by which none has come          |
 //! | `tail-jump`   | nothing, but claims to have sent more packets than the ring holds   |
 //! | `tail-back`   | nothing, but takes one packet more back than it ever sent           |
 //!
@@ -16,17 +17,18 @@
 
 use core::cell::Cell;
 
-use pinion_abi::{Descriptor, InitStatus, LogLevel, PORT_REPLY};
-use pinion_hostile_guests::raw::{self, Pool, SLOT_COUNT, SLOT_SIZE};
+use pinion_abi::{Descriptor, InitStatus, LogLevel, PORT_REPLY, WAYS_MAX};
+use pinion_hostile_guests::raw::{self, OWN_SLOT, Pool, SLOT_COUNT, SLOT_SIZE};
 
 type Misdeed = fn(&Pool, Descriptor);
 
-const MISDEEDS: [(&[u8], Misdeed); 7] = [
+const MISDEEDS: [(&[u8], Misdeed); 8] = [
     (b"slot-range", slot_range),
     (b"not-owned", not_owned),
     (b"twice", twice),
     (b"length", length),
     (b"length-wrap", length_wrap),
+    (b"way", way),
     (b"tail-jump", |pool, _| pool.move_tail(u32::from(SLOT_COUNT) + 1)),
     (b"tail-back", |pool, _| pool.move_tail(u32::MAX)),
 ];
@@ -79,12 +81,12 @@ fn slot_range(pool: &Pool, packet: Descriptor) {
 /// Answers all packets that have arrived, so that it owns no slot, and then also sends the slot after its last one.
 fn not_owned(pool: &Pool, packet: Descriptor) {
     pool.transmit(answer(packet));
-    let mut slots_seen = 1_u64 << packet.slot;
+    let mut slots_seen = 1_u64 << OWN_SLOT | 1 << packet.slot;
     while let Some(other) = pool.receive() {
         pool.transmit(answer(other));
         slots_seen |= 1 << other.slot;
     }
-    // If all 64 slots arrive in one batch, every slot was granted. The number is then out of range, which is also invalid.
+    // If all others arrive in one batch, every slot was granted. The number is then out of range, which is also invalid.
     let slot = slots_seen.trailing_ones() as u16;
     pool.transmit(Descriptor { slot, ..answer(packet) });
 }
@@ -100,6 +102,10 @@ fn length(pool: &Pool, packet: Descriptor) {
 
 fn length_wrap(pool: &Pool, packet: Descriptor) {
     pool.transmit(Descriptor { offset: u16::MAX, len: 100, ..answer(packet) });
+}
+
+fn way(pool: &Pool, packet: Descriptor) {
+    pool.transmit(Descriptor { slot: OWN_SLOT, way: WAYS_MAX - 1, ..answer(packet) });
 }
 
 pinion_hostile_guests::export_raw!(init = init, run = run);

@@ -9,6 +9,8 @@ use pinion_abi::{Descriptor, LogLevel, POOL_MAGIC, PoolHeader};
 
 /// Slots of the pool, and entries of its rings.
 pub const SLOT_COUNT: u16 = 64;
+/// The slot of the guest's own.
+pub const OWN_SLOT: u16 = SLOT_COUNT - 1;
 /// Bytes of a slot.
 pub const SLOT_SIZE: u16 = 2048;
 
@@ -61,7 +63,7 @@ struct Ring {
 
 impl Ring {
     const fn new() -> Self {
-        const EMPTY: Descriptor = Descriptor { slot: 0, offset: 0, len: 0, port: 0, flags: 0, reserved: 0 };
+        const EMPTY: Descriptor = Descriptor { slot: 0, offset: 0, len: 0, port: 0, flags: 0, way: 0, arrived: 0 };
         Self {
             head: Cell::new(0),
             tail: Cell::new(0),
@@ -122,7 +124,7 @@ impl Pool {
             ring_entries: SLOT_COUNT.into(),
             rx_ring: address(&self.rx),
             tx_ring: address(&self.tx),
-            own_slots: 0,
+            own_slots: 1,
         });
         address(self)
     }
@@ -168,8 +170,8 @@ macro_rules! export_raw {
                 $crate::raw::initialize();
             }
 
-            #[unsafe(export_name = "pinion_abi_v2")]
-            extern "C" fn exported_abi_v2() {}
+            #[unsafe(export_name = "pinion_abi_v3")]
+            extern "C" fn exported_abi_v3() {}
 
             #[unsafe(export_name = "pinion_init")]
             extern "C" fn exported_init() -> i32 {
