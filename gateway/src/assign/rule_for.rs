@@ -21,7 +21,10 @@ impl Assigner {
         })
     }
 
-    /// Returns whether no packet on the link can have the addresses of this flow, and why.
+    /// Checks that a packet on the link can have the addresses of this flow.
+    ///
+    /// # Errors
+    /// Why it is dropped.
     pub(crate) fn judge_addresses(&self, flow: &FlowKey) -> Result<(), DropReason> {
         self.own_addresses.judge(flow).map(|_| ())
     }

@@ -55,7 +55,7 @@ fn a_host_without_an_address_reaches_a_chain_for_broadcast_only() {
     let question = to_group(Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST);
     let mut rig = Rig::with_policy(Policy::Shared);
     rig.ready(0, 10);
-    rig.send_and_poll(&[question.clone()]);
+    rig.send_and_poll(std::slice::from_ref(&question));
     assert_eq!((rig.targets(), rig.drops(DropReason::GroupNotAsked)), (vec![], 1));
     let dhcp = Match {
         destination: Some(IpAddr::V4(Ipv4Addr::BROADCAST).into()),
