@@ -131,7 +131,7 @@ impl Fragments {
             links,
             free,
             ports: vec![OfPort { by_age: List::new(), count: 0 }; ports].into(),
-            waiting: WaitingFragments::new(waiting_max),
+            waiting: WaitingFragments::new(ports, waiting_max),
         }
     }
 

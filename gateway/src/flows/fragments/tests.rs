@@ -55,7 +55,11 @@ struct Rig {
 
 impl Rig {
     fn new(datagrams: usize) -> Self {
-        Self { fragments: Fragments::of(3, datagrams, WAITING_MAX), pool: HeapPool::new(BUFFERS, 2048) }
+        Self::with_ports(1, datagrams)
+    }
+
+    fn with_ports(ports: usize, datagrams: usize) -> Self {
+        Self { fragments: Fragments::of(ports, datagrams, WAITING_MAX), pool: HeapPool::new(BUFFERS, 2048) }
     }
 
     /// Takes a fragment, in a frame whose length is the mark.
@@ -131,7 +135,7 @@ fn what_comes_by_another_port_or_vlan_with_the_same_source_and_identification_di
         Ingress { vlan: Vlan { id: 0, inner_id: 5 }, ..INGRESS },
         Ingress { port: PortIndex(1), ..INGRESS },
     ];
-    let mut rig = Rig::new(64);
+    let mut rig = Rig::with_ports(2, 64);
     for (number, ingress) in elsewhere.into_iter().enumerate() {
         let identification = number as u32;
         rig.pass(&first(1, 1000, identification), 0).unwrap();
@@ -248,6 +252,17 @@ fn one_source_gets_a_part_of_the_room_to_wait_in_and_all_together_no_more_than_t
 }
 
 #[test]
+fn one_port_of_several_leaves_half_of_the_room_to_wait_in_to_the_others() {
+    let mut rig = Rig::with_ports(2, 256);
+    let other = Ingress { port: PortIndex(1), ..INGRESS };
+    let waits = |rig: &mut Rig, client, ingress| rig.take(1, &at(piece(client, 7, 64, 72), ingress), 0).is_empty();
+    // Each from another source.
+    assert_eq!((0..100).filter(|client| waits(&mut rig, *client, INGRESS)).count(), WAITING_MAX / 2);
+    assert_eq!((0..100).filter(|client| waits(&mut rig, *client, other)).count(), WAITING_MAX / 2);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn addresses_of_one_ipv6_network_are_one_source_and_long_frames_take_more_of_the_room() {
     let mut rig = Rig::new(256);
     let from = |host: u128, identification| {
@@ -331,7 +346,7 @@ fn a_flood_of_first_fragments_misdirects_none_and_evicts_none_that_was_just_seen
 
 #[test]
 fn a_flood_by_one_port_evicts_no_datagram_of_another() {
-    let mut rig = Rig::new(64);
+    let mut rig = Rig::with_ports(3, 64);
     let other = Ingress { port: PortIndex(2), ..INGRESS };
     for client in 0..30 {
         rig.pass(&at(first(client, 1000, 7), other), 0).unwrap();

@@ -1,7 +1,8 @@
 //! Fragments that came before the first one of their datagram, and wait for it.
 //!
-//! A frame that waits keeps its buffer. So there is room for a fixed number of frames, and of bytes in them; and those of
-//! one source, by the port and VLAN that they came in by, get a part of that only.
+//! A frame that waits keeps its buffer. So there is room for a fixed number of frames, and of bytes in them. Those of one
+//! source, by the port and VLAN that they came in by, get a part of that only; and those of one port of several, whatever
+//! sources are forged there, leave half of it to the others.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -74,14 +75,17 @@ pub(super) struct WaitingFragments {
     by_source: HashIndex,
     source_links: ListLinks,
     free_sources: List,
+    /// By port of ingress.
+    by_port: Box<[Room]>,
     used: Room,
     max: Room,
     max_of_source: Room,
+    max_of_port: Room,
 }
 
 impl WaitingFragments {
-    /// Makes room for `frames_max` frames.
-    pub(super) fn new(frames_max: usize) -> Self {
+    /// Makes room for `frames_max` frames of so many ports.
+    pub(super) fn new(ports: usize, frames_max: usize) -> Self {
         let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: crate::headers::Vlan::UNTAGGED };
         let nothing = OfSource { source: Source { bits: 0, is_ipv6: false, ingress: nowhere }, used: Room::default() };
         let (mut links, mut source_links) = (ListLinks::new(frames_max), ListLinks::new(frames_max));
@@ -98,9 +102,11 @@ impl WaitingFragments {
             by_source: HashIndex::new(frames_max.max(1)),
             source_links,
             free_sources,
+            by_port: vec![Room::default(); ports].into(),
             used: Room::default(),
             max: room(frames_max),
             max_of_source: room(frames_max.div_ceil(PARTS)),
+            max_of_port: room(if ports > 1 { frames_max.div_ceil(2) } else { frames_max }),
         }
     }
 
@@ -112,7 +118,10 @@ impl WaitingFragments {
     /// Returns whether one more frame of this length may wait, from there.
     pub(super) fn has_room(&self, source: &Source, len: u32) -> bool {
         let of_source = self.find(source).map_or(Room::default(), |place| self.sources[place as usize].used);
-        self.used.takes(len, self.max) && of_source.takes(len, self.max_of_source)
+        let of_port = self.by_port[usize::from(source.ingress.port.0)];
+        self.used.takes(len, self.max)
+            && of_source.takes(len, self.max_of_source)
+            && of_port.takes(len, self.max_of_port)
     }
 
     /// Lets a frame wait, at the end of its datagram's list. Returns the frame if there is no room.
@@ -133,7 +142,8 @@ impl WaitingFragments {
             self.free.push_back(&mut self.links, slot);
             return Err(frame);
         };
-        for used in [&mut self.used, &mut self.sources[place as usize].used] {
+        let of_port = &mut self.by_port[usize::from(source.ingress.port.0)];
+        for used in [&mut self.used, &mut self.sources[place as usize].used, of_port] {
             used.frames += 1;
             used.bytes += len as usize;
         }
@@ -151,7 +161,8 @@ impl WaitingFragments {
         let Slot { frame, source: place, .. } = std::mem::take(&mut self.slots[slot as usize]);
         let len = frame.as_ref().map_or(0, Frame::len) as usize;
         let OfSource { source, used } = &mut self.sources[place as usize];
-        for used in [&mut self.used, used] {
+        let of_port = &mut self.by_port[usize::from(source.ingress.port.0)];
+        for used in [&mut self.used, of_port, &mut *used] {
             used.frames -= 1;
             used.bytes -= len;
         }

@@ -92,6 +92,10 @@ fn an_error_about_what_passed_a_chain_with_a_way_back_goes_back_to_its_client() 
         let mut targets = rig.targets();
         targets.sort_unstable();
         assert_eq!(targets, [ahead, vec![of_second + 1000]].concat(), "{policy:?}");
+        // About what came back, its client's error goes ahead.
+        let back = ipv4(FAR, client(2), UDP, &udp(53, 50, b"answer"));
+        rig.send_and_poll(&[error(FAR, &back)]);
+        assert_eq!(rig.targets(), [of_second], "{policy:?}");
         rig.assert_no_buffer_leaked();
     }
 }
