@@ -12,6 +12,9 @@
 //! while no key waits for one: after [`Assigner::add_ready`], the gateway gives the instance to the key that has waited
 //! longest.
 
+pub(crate) mod addresses;
+mod errors;
+mod rule_for;
 mod waiting;
 
 use std::sync::Arc;
@@ -20,10 +23,10 @@ use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
+use self::addresses::OwnAddresses;
 use crate::drops::DropReason;
 use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
 use crate::flows::entry_fwp::EntryFwp;
-use crate::flows::fragments::Fragments;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, KeyHash, Refused, Released, SlotRef};
 use crate::flows::recent_flows::RecentFlows;
@@ -32,21 +35,18 @@ use crate::flows::{ClientLabel, InstanceKey};
 use crate::fwp_times::{ActivationClock, KeepAlives};
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::stray::{Worth, worth_of};
-use crate::headers::{self, FlowKey, Headers, TcpEvent};
+use crate::headers::{self, FlowKey, Fragment, Headers, TcpEvent};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
 use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
-use crate::rules::{Redelivery, Rule, RuleSet};
+use crate::rules::{Redelivery, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.
 const FLOW_IDLE_NS: u64 = 60_000_000_000;
 /// The time in which the whole flow cache is swept once.
 const FLOW_SWEEP_PERIOD_NS: u64 = 15_000_000_000;
-/// For each so many flows, one datagram in fragments may be in progress.
-const FLOWS_PER_FRAGMENTED: usize = 16;
-const FRAGMENTED_MIN: usize = 64;
 
-/// What a frame is, according to its headers and to earlier fragments of its datagram.
+/// What a frame is, according to its headers.
 #[derive(Clone, Copy)]
 pub(crate) enum Read {
     /// A frame of a flow whose frames go to `entry`.
@@ -55,6 +55,10 @@ pub(crate) enum Read {
     Flow { flow: FlowKey, lead: FlowLookup, plain: PlainFlow },
     /// A frame of this flow that begins or ends its TCP connection.
     TcpEvent { flow: FlowKey, lead: FlowLookup, milestone: TcpEvent },
+    /// An ICMP error, and its own flow, which is not that of the packet that it quotes.
+    IcmpError { flow: FlowKey, lead: FlowLookup },
+    /// A fragment of a datagram.
+    Fragment(Fragment),
     /// ARP.
     Arp,
     /// Router or neighbour discovery.
@@ -66,6 +70,11 @@ pub(crate) enum Read {
 impl Read {
     /// A placeholder, where there is no frame.
     pub(crate) const NOTHING: Self = Self::Arp;
+
+    /// A fragment of a datagram of this flow.
+    pub(crate) fn piece_of(flow: FlowKey, lead: FlowLookup) -> Self {
+        Self::Flow { flow, lead, plain: PlainFlow::NONE }
+    }
 }
 
 /// What happens to a flow's frame.
@@ -87,8 +96,8 @@ pub(crate) struct Assigner {
     rules_version: u32,
     memo: RecentFlows,
     cache: FlowCache,
-    fragments: Fragments,
     instances: Instances,
+    own_addresses: OwnAddresses,
     /// By chain: whether the launcher was asked for an instance.
     wanted: Box<[bool]>,
     misses: Arc<ActivationClock>,
@@ -121,8 +130,8 @@ impl Assigner {
             rules_version: 0,
             memo: RecentFlows::new(),
             cache: FlowCache::new(flows_max),
-            fragments: Fragments::new((flows_max / FLOWS_PER_FRAGMENTED).max(FRAGMENTED_MIN)),
             instances: Instances::new(instances_max, waiting_max),
+            own_addresses: OwnAddresses::default(),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             misses: Arc::new(misses),
             keep_alives: None,
@@ -136,6 +145,11 @@ impl Assigner {
     /// Returns since when clients have waited for the FWPs that they were given, and the clock for it.
     pub(crate) fn misses(&self) -> &Arc<ActivationClock> {
         &self.misses
+    }
+
+    /// Sets the addresses of the ports.
+    pub(crate) fn set_own_addresses(&mut self, own_addresses: OwnAddresses) {
+        self.own_addresses = own_addresses;
     }
 
     /// Makes the release of idle instances depend on `keep_alives`.
@@ -212,32 +226,23 @@ impl Assigner {
     /// million flows, each step waits for memory; this way, the waits of several frames overlap.
     // Writes in place: a key that is copied, word by word, right after it was made would have to wait for the writes.
     #[inline(always)]
-    pub(crate) fn read(
-        &mut self,
-        frame: &[u8],
-        port: PortIndex,
-        station: EthernetAddress,
-        now_ns: u64,
-        into: &mut Read,
-    ) {
+    pub(crate) fn read(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, into: &mut Read) {
         match plain::read(frame, port, station) {
             Some(plain) => match self.memo.entry(plain) {
                 Some(entry) => *into = Read::Known { plain, entry },
                 None => *into = self.prefetch_upcoming(plain.key(), plain),
             },
-            None => *into = self.read_other(frame, port, station, now_ns),
+            None => *into = self.read_other(frame, port, station),
         }
     }
 
     #[inline(never)]
-    fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress, now_ns: u64) -> Read {
+    fn read_other(&mut self, frame: &[u8], port: PortIndex, station: EthernetAddress) -> Read {
         match headers::parse(frame, port, station) {
             Ok(Headers::Flow(flow, None)) => self.prefetch_upcoming(flow, PlainFlow::NONE),
             Ok(Headers::Flow(flow, Some(milestone))) => self.read_milestone(flow, milestone),
-            Ok(Headers::Fragment(fragment)) => match self.fragments.flow_of(&fragment, now_ns) {
-                Ok(flow) => self.prefetch_upcoming(flow, PlainFlow::NONE),
-                Err(reason) => Read::Drop(reason),
-            },
+            Ok(Headers::IcmpError(flow)) => Read::IcmpError { flow, lead: self.lead(&flow) },
+            Ok(Headers::Fragment(fragment)) => Read::Fragment(fragment),
             Ok(Headers::Arp) => Read::Arp,
             Ok(Headers::NeighborDiscovery) => Read::NeighborDiscovery,
             Err(reason) => Read::Drop(reason),
@@ -252,13 +257,18 @@ impl Assigner {
         {
             self.memo.forget_flow(plain);
         }
-        Read::TcpEvent { flow, lead: self.cache.lead(self.cache.hash(&flow)), milestone }
+        Read::TcpEvent { flow, lead: self.lead(&flow), milestone }
+    }
+
+    /// Prefetches the bucket of a flow.
+    #[inline(always)]
+    pub(crate) fn lead(&self, flow: &FlowKey) -> FlowLookup {
+        self.cache.lead(self.cache.hash(flow))
     }
 
     #[inline(always)]
     fn prefetch_upcoming(&self, flow: FlowKey, plain: PlainFlow) -> Read {
-        let lead = self.cache.lead(self.cache.hash(&flow));
-        Read::Flow { flow, lead, plain }
+        Read::Flow { flow, lead: self.lead(&flow), plain }
     }
 
     /// Returns the reading as if the memo were empty: what the memo holds is valid for one poll only.
@@ -277,8 +287,8 @@ impl Assigner {
         }
     }
 
-    /// Returns where a frame goes, or `None` if it is not of a flow, or begins or ends a connection. For the latter see
-    /// [`Assigner::assign_milestone`]. `frame` is what was read.
+    /// Returns where a frame goes, or `None` if that is another function's to say: [`Assigner::assign_milestone`]'s,
+    /// [`Assigner::assign_error`]'s or, for fragments, [`Assigner::assign_piece`]'s. `frame` is what was read.
     #[inline(always)]
     pub(crate) fn assign(&mut self, read: &Read, frame: &[u8], now_ns: u64) -> Option<Assignment> {
         match read {
@@ -292,7 +302,12 @@ impl Assigner {
                 }
                 Some(assignment)
             }
-            Read::TcpEvent { .. } | Read::Arp | Read::NeighborDiscovery | Read::Drop(_) => None,
+            Read::TcpEvent { .. }
+            | Read::IcmpError { .. }
+            | Read::Fragment(_)
+            | Read::Arp
+            | Read::NeighborDiscovery
+            | Read::Drop(_) => None,
         }
     }
 
@@ -329,13 +344,13 @@ impl Assigner {
             Some(Verdict::Instance(slot)) => Some(slot),
             Some(Verdict::Dropped(_)) => None,
             // The cache had no room for the flow.
-            None => self.bound_to(&self.key(self.rules.lookup(flow)?, flow)?),
+            None => self.bound_to(&self.key(self.rule_for(flow).ok()?, flow)?),
         }
     }
 
-    /// Returns the key of a flow that this rule matches; `None` while the rule's chain is unavailable.
-    fn key(&self, rule: &Rule, flow: &FlowKey) -> Option<InstanceKey> {
-        InstanceKey::new(rule, flow, self.rules.back(rule.chain))
+    /// Returns where a fragment goes of a datagram of this flow.
+    pub(crate) fn assign_piece(&mut self, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
+        self.assign_flow(self.lead(flow), flow, frame, now_ns)
     }
 
     /// Tells the launcher that an instance was released.
@@ -363,11 +378,13 @@ impl Assigner {
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
-        let rule = self.rules.lookup(flow);
-        let Some(key) = rule.and_then(|rule| self.key(rule, flow)) else {
-            let reason = if rule.is_some() { DropReason::ChainUnavailable } else { DropReason::NoRule };
-            self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
-            return Assignment::Drop(reason);
+        let rule = self.rule_for(flow);
+        let key = match rule.and_then(|rule| self.key(rule, flow).ok_or(DropReason::ChainUnavailable)) {
+            Ok(key) => key,
+            Err(reason) => {
+                self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
+                return Assignment::Drop(reason);
+            }
         };
         let of_key = self.instances.hash(&key);
         let slot = match self.instances.bound_to(&key, of_key) {
@@ -428,22 +445,6 @@ impl Assigner {
     /// Returns what becomes of calls of this chain whose instance ends before it answers.
     pub(crate) fn redelivery(&self, chain: ChainIndex) -> Redelivery {
         self.rules.redelivery(chain)
-    }
-
-    /// Returns the chain of a frame that is dropped. As cheap as [`Assigner::assign`].
-    #[cold]
-    pub(crate) fn chain_of(&mut self, read: &Read, now_ns: u64) -> Option<ChainIndex> {
-        let (flow, lead) = match self.long_way(read) {
-            Read::Flow { flow, lead, .. } | Read::TcpEvent { flow, lead, .. } => (flow, lead),
-            _ => return None,
-        };
-        let flow = &flow;
-        let bound = match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
-            Some(Verdict::Instance(slot)) => self.instances.chain(slot),
-            Some(Verdict::Dropped(_)) => return None,
-            None => None,
-        };
-        bound.or_else(|| self.rules.lookup(flow).and_then(|rule| rule.chain))
     }
 
     fn bound_to(&self, key: &InstanceKey) -> Option<SlotRef> {
@@ -540,7 +541,6 @@ impl Assigner {
         self.memo.forget();
         let slowly = SweepShare { period_ns: FLOW_SWEEP_PERIOD_NS, ..share };
         self.cache.sweep(slowly.of(self.cache.buckets()), now_ns, FLOW_IDLE_NS);
-        self.fragments.sweep(slowly.of(self.fragments.buckets()), now_ns);
         if !self.open {
             return 0;
         }

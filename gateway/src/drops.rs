@@ -21,8 +21,14 @@ pub enum DropReason {
     BadLength,
     /// The checksum of the IPv4 header, or of a neighbour discovery message, is wrong.
     BadChecksum,
-    /// The source address is multicast or broadcast, which no sender can have.
+    /// The sender's hardware address, or the sender's address in a neighbour message, is that of a group, which no
+    /// sender can have.
     BadSource,
+    /// An IP address that no packet on a link can have as its source, or as its destination: see
+    /// `assign/addresses.rs`.
+    Martian,
+    /// A packet for one host in a frame for a group of stations (RFC 1122, section 3.3.6).
+    UnicastToGroup,
     /// The Ethernet type is neither ARP, IPv4 nor IPv6.
     UnknownEthertype,
     /// More than two VLAN tags.
@@ -32,6 +38,9 @@ pub enum DropReason {
     VlanNeighbor,
     /// More IPv6 extension headers than [`crate::headers::EXTENSIONS_MAX`].
     TooManyExtensions,
+    /// The sender prescribes the packet's route: a routing header of type 0 (RFC 5095), or an IPv4 option for source
+    /// routes.
+    SourceRoute,
     /// The destination is another station's hardware address, or the message is about an address that is not this
     /// port's.
     NotForUs,
@@ -41,10 +50,36 @@ pub enum DropReason {
     AddressConflict,
     /// More requests of a station, or of all together, than are answered in a second.
     NeighborRate,
-    /// A fragment of a datagram whose first fragment was not seen, or not recently: its flow is unknown.
+    /// A fragment of a datagram whose first fragment did not come in time: its flow is unknown.
     FragmentWithoutFirst,
-    /// A fragment that would overwrite the headers by which its datagram was classified.
+    /// A fragment with bytes that another fragment of its datagram had, or that is the second first one. It ends its
+    /// datagram (RFC 5722).
     OverlappingFragment,
+    /// A fragment of a datagram that another fragment has ended.
+    DatagramEnded,
+    /// An empty fragment, or one before the last whose length is no multiple of 8 bytes.
+    FragmentLength,
+    /// A fragment that ends beyond the longest packet, of 65,535 bytes.
+    FragmentTooFar,
+    /// A fragment by which its datagram ends before bytes that were seen, or elsewhere than by another one.
+    FragmentEnd,
+    /// A first fragment without the whole header by which its datagram is classified (RFC 1858, RFC 7112).
+    TinyFragment,
+    /// A fragment that leaves more gaps in its datagram than the gateway keeps account of.
+    ScatteredFragments,
+    /// There is no room for a fragment to wait for the first one of its datagram, or for another datagram in fragments.
+    FragmentsFull,
+    /// An ICMP redirect. Functions reply to the stations that frames came from, and have no routes to change.
+    Redirect,
+    /// An ICMP error that does not quote enough of a packet to tell its flow, or quotes one that no error may be about;
+    /// or an error in fragments.
+    BadQuote,
+    /// An ICMP error to another address than the source of the packet that it quotes.
+    ForgedError,
+    /// An ICMP error about a flow without an instance.
+    ErrorWithoutFlow,
+    /// A packet for a group or a broadcast address that no rule names as its destination.
+    GroupNotAsked,
     /// No rule matches.
     NoRule,
     /// The matching rule's chain is unavailable.
@@ -66,22 +101,37 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 38] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
         Self::BadChecksum,
         Self::BadSource,
+        Self::Martian,
+        Self::UnicastToGroup,
         Self::UnknownEthertype,
         Self::TooManyTags,
         Self::VlanNeighbor,
         Self::TooManyExtensions,
+        Self::SourceRoute,
         Self::NotForUs,
         Self::BadNeighborMessage,
         Self::AddressConflict,
         Self::NeighborRate,
         Self::FragmentWithoutFirst,
         Self::OverlappingFragment,
+        Self::DatagramEnded,
+        Self::FragmentLength,
+        Self::FragmentTooFar,
+        Self::FragmentEnd,
+        Self::TinyFragment,
+        Self::ScatteredFragments,
+        Self::FragmentsFull,
+        Self::Redirect,
+        Self::BadQuote,
+        Self::ForgedError,
+        Self::ErrorWithoutFlow,
+        Self::GroupNotAsked,
         Self::NoRule,
         Self::ChainUnavailable,
         Self::NoConnection,
@@ -101,16 +151,31 @@ impl DropReason {
             Self::BadLength => "bad-length",
             Self::BadChecksum => "bad-checksum",
             Self::BadSource => "bad-source",
+            Self::Martian => "martian",
+            Self::UnicastToGroup => "unicast-to-group",
             Self::UnknownEthertype => "unknown-ethertype",
             Self::TooManyTags => "too-many-tags",
             Self::VlanNeighbor => "vlan-neighbor",
             Self::TooManyExtensions => "too-many-extensions",
+            Self::SourceRoute => "source-route",
             Self::NotForUs => "not-for-us",
             Self::BadNeighborMessage => "bad-neighbor-message",
             Self::AddressConflict => "address-conflict",
             Self::NeighborRate => "neighbor-rate",
             Self::FragmentWithoutFirst => "fragment-without-first",
             Self::OverlappingFragment => "overlapping-fragment",
+            Self::DatagramEnded => "datagram-ended",
+            Self::FragmentLength => "fragment-length",
+            Self::FragmentTooFar => "fragment-too-far",
+            Self::FragmentEnd => "fragment-end",
+            Self::TinyFragment => "tiny-fragment",
+            Self::ScatteredFragments => "scattered-fragments",
+            Self::FragmentsFull => "fragments-full",
+            Self::Redirect => "redirect",
+            Self::BadQuote => "bad-quote",
+            Self::ForgedError => "forged-error",
+            Self::ErrorWithoutFlow => "error-without-flow",
+            Self::GroupNotAsked => "group-not-asked",
             Self::NoRule => "no-rule",
             Self::ChainUnavailable => "chain-unavailable",
             Self::NoConnection => "no-connection",
@@ -130,9 +195,15 @@ impl fmt::Display for DropReason {
 }
 
 /// One port's dropped frames by reason. Only the gateway's thread writes it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DropCounters {
     counts: [Counter; DropReason::ALL.len()],
+}
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self { counts: std::array::from_fn(|_| Counter::default()) }
+    }
 }
 
 impl DropCounters {
@@ -174,10 +245,14 @@ pub struct ChainDrops {
     pub launcher_busy: Counter,
     /// [`DropReason::MmaBusy`].
     pub mma_busy: Counter,
+    /// [`DropReason::ErrorWithoutFlow`].
+    pub error_without_flow: Counter,
+    /// [`DropReason::OverlappingFragment`].
+    pub overlapping_fragment: Counter,
 }
 
 /// A snapshot of a chain's drops, by reason.
-pub type ChainDropCounts = [(DropReason, u64); 6];
+pub type ChainDropCounts = [(DropReason, u64); 8];
 
 impl ChainDrops {
     fn add(&self, reason: DropReason, count: u64) {
@@ -188,6 +263,8 @@ impl ChainDrops {
             DropReason::PendingFull => self.pending_full.add(count),
             DropReason::LauncherBusy => self.launcher_busy.add(count),
             DropReason::MmaBusy => self.mma_busy.add(count),
+            DropReason::ErrorWithoutFlow => self.error_without_flow.add(count),
+            DropReason::OverlappingFragment => self.overlapping_fragment.add(count),
             // For any other reason, the frame's chain was not known when it was dropped.
             _ => {}
         }
@@ -203,6 +280,8 @@ impl ChainDrops {
             (DropReason::PendingFull, self.pending_full.value()),
             (DropReason::LauncherBusy, self.launcher_busy.value()),
             (DropReason::MmaBusy, self.mma_busy.value()),
+            (DropReason::ErrorWithoutFlow, self.error_without_flow.value()),
+            (DropReason::OverlappingFragment, self.overlapping_fragment.value()),
         ]
     }
 }

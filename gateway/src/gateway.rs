@@ -22,6 +22,7 @@
 mod buffer_return;
 mod config;
 mod deferred_burst;
+mod fragments;
 mod handover;
 mod invocations;
 mod observer;
@@ -45,9 +46,11 @@ pub use self::config::{GatewayConfig, GatewayError, PORTS_MAX, PortSetup};
 use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
 pub use self::observer::{Observer, PortObserver};
+use crate::assign::addresses::OwnAddresses;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
+use crate::flows::fragments::Fragments;
 use crate::flows::pending::Pending;
 use crate::flows::sources::SourcePrefix;
 use crate::fwp_times::{ActivationClock, KeepAlives};
@@ -84,6 +87,7 @@ pub struct Gateway {
     invoke: Option<InvokePort>,
     assigner: Assigner,
     pending: Pending,
+    fragments: Fragments,
     handover: Handover,
     bin: BufferReturn,
     commands: Receiver<Command>,
@@ -159,11 +163,13 @@ impl Gateway {
         check("empties_max", config.empties_max, 1 << 24)?;
         let handover = Handover::new(config.links, config.empties_max);
         let of_messages = if invoke.is_some() { TAKEN_AT_ONCE } else { 0 };
-        let need = handover.lent_max() + pending_max + 2 * burst * port_count + of_messages;
+        let fragments_max = fragments::waiting_max(pending_max);
+        let need = handover.lent_max() + pending_max + fragments_max + 2 * burst * port_count + of_messages;
         let have = pool.capacity();
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });
         }
+        let own_addresses = OwnAddresses::new(ports.iter().map(|setup| setup.addresses.as_slice()));
         let ports: Box<[_]> =
             (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
         // A frame that opens a flow anew may release one instance and bind another.
@@ -175,7 +181,8 @@ impl Gateway {
             Some(port) => ActivationClock::by(port.stopwatch().clone(), instances_max),
             None => ActivationClock::new(instances_max),
         };
-        let assigner = Assigner::timed_by(misses, flows_max, instances_max, pending_max, outbox);
+        let mut assigner = Assigner::timed_by(misses, flows_max, instances_max, pending_max, outbox);
+        assigner.set_own_addresses(own_addresses);
         let invoke_name = invoke.as_mut().map(|port| {
             port.set_index(PortIndex(port_count as u16));
             INVOKE_PORT
@@ -189,6 +196,7 @@ impl Gateway {
             invoke,
             assigner,
             pending,
+            fragments: Fragments::new(port_count, flows_max, fragments_max),
             handover,
             bin: BufferReturn::new(pool, observer, 2 * burst),
             commands: config.commands,
@@ -370,7 +378,7 @@ impl Gateway {
         let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
         self.follow_before(count, now_ns);
         let mut reads = std::mem::take(&mut self.reads);
-        self.read_burst(port, &mut received, &mut reads[..count], now_ns);
+        self.read_burst(port, &mut received, &mut reads[..count]);
         let (mut delivered, before) = (0, self.assigner.activations());
         let mut left = received.drain(..).zip(&reads);
         while let Some((frame, read)) = left.next() {
@@ -404,12 +412,12 @@ impl Gateway {
         (count, delivered)
     }
 
-    fn read_burst(&mut self, port: usize, frames: &mut [Frame], reads: &mut [Read], now_ns: u64) {
+    fn read_burst(&mut self, port: usize, frames: &mut [Frame], reads: &mut [Read]) {
         let state = &self.ports[port];
         for (frame, read) in frames.iter_mut().zip(&mut *reads) {
             frame.set_port(state.index);
             let bytes = frame.bytes();
-            self.assigner.read(bytes, state.index, state.receiver_of(bytes), now_ns, read);
+            self.assigner.read(bytes, state.index, state.receiver_of(bytes), read);
         }
         reads.iter_mut().for_each(|read| self.assigner.fetch(read));
     }
@@ -453,10 +461,11 @@ impl Gateway {
                 self.hold(frame, key, None, now_ns);
             }
             Assignment::Wait { key, source } => self.hold(frame, key, *source, now_ns),
-            Assignment::Drop(reason @ (DropReason::NoRule | DropReason::ChainUnavailable)) => {
-                self.bin.drop_frame(frame, *reason);
+            Assignment::Drop(reason @ (DropReason::LauncherBusy | DropReason::NoInstance)) => {
+                self.drop_of_chain(frame, read, *reason, now_ns);
             }
-            Assignment::Drop(reason) => self.drop_of_chain(frame, read, *reason, now_ns),
+            // No rule applies to it, or none with a chain.
+            Assignment::Drop(reason) => self.bin.drop_frame(frame, *reason),
             Assignment::To(_) => debug_assert!(false, "what is assigned is staged"),
         }
     }
@@ -485,6 +494,11 @@ impl Gateway {
                     other => self.take_in_unassigned(frame, read, &other, now_ns),
                 }
             }
+            Read::IcmpError { flow, lead } => match self.assigner.assign_error(*lead, flow, frame.bytes(), now_ns) {
+                Assignment::To(entry) => self.take_in_milestone(port, frame, read, entry, now_ns),
+                other => self.take_in_unassigned(frame, read, &other, now_ns),
+            },
+            Read::Fragment(fragment) => self.take_in_fragment(port, frame, fragment, now_ns),
             Read::Arp => self.answer(port, frame, Neighbors::answer_arp, now_ns),
             Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation, now_ns),
             Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
@@ -555,13 +569,15 @@ impl Gateway {
             return 0;
         }
         self.swept_ns = now_ns;
+        self.sweep_fragments(now_ns);
         let share = SweepShare { elapsed_ns, period_ns: SWEEP_PERIOD_NS, places_max: SWEEP_PLACES_MAX };
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 
     fn report(&self) {
-        let Self { assigner, pending, bin, .. } = self;
-        bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), pending.frames());
+        let Self { assigner, pending, fragments, bin, .. } = self;
+        let waiting = pending.frames() + fragments.waiting();
+        bin.observer.set_gauges(assigner.flows(), assigner.bound(), assigner.ready(), waiting);
     }
 
     fn poll_link_state(&mut self, now_ns: u64) {
@@ -577,7 +593,10 @@ impl Gateway {
 impl Drop for Gateway {
     // Held frames go back to the pool. MMA keeps the frames that it has, and may still use them.
     fn drop(&mut self) {
-        let Self { pending, bin, .. } = self;
+        let Self { pending, fragments, bin, .. } = self;
+        while let Some(frame) = fragments.pop_waiting() {
+            bin.take(frame.into_buffer());
+        }
         while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())).is_some() {}
         for PortState { deferred, tx_batch, .. } in &mut self.ports {
             let deferred = std::iter::from_fn(|| deferred.take()).map(|(frame, _)| frame);

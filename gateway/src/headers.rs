@@ -12,15 +12,18 @@
 //!   leaves the transport checksum to hardware that does not exist. The endpoint of a connection checks its own.
 //! * **Fragments are not reassembled.** Only a datagram's first fragment says which flow it belongs to; the others
 //!   follow it (`flows/fragments.rs`).
+//! * **Addresses are not judged.** That depends on the port's own ones (`assign/addresses.rs`).
 //!
 //! Allocates nothing; the work is bounded by [`EXTENSIONS_MAX`] and [`TAGS_MAX`]. Every packet passes through here, so
 //! the readers are plain loads and compares. The usual frame (untagged, no IPv4 options, no extension headers) takes no
 //! loop. The readers are inlined, because to pass a key through memory costs more than to make it.
 
+mod fragment;
 mod ipv4;
 mod ipv6;
 mod key;
 pub(crate) mod plain;
+mod quote;
 pub(crate) mod stray;
 mod tags;
 mod transport;
@@ -28,11 +31,14 @@ mod transport;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
+use self::key::Receiver;
 use crate::drops::DropReason;
 
+pub use fragment::{Extent, Fragment, Part};
 pub use ipv6::EXTENSIONS_MAX;
-pub(crate) use key::{Field, ICMP_TYPE_THERE};
+pub(crate) use key::{BeyondDatagram, Field, ICMP_TYPE_THERE, Wanted};
 pub use key::{FiveTuple, FlowKey, Ingress, Vlan};
+pub use quote::answered_flow;
 pub use tags::TAGS_MAX;
 pub(crate) use tags::payload_offset;
 pub use transport::TcpEvent;
@@ -51,45 +57,21 @@ pub enum Headers {
     NeighborDiscovery,
     /// A whole IP packet, and the TCP event that it carries, if any.
     Flow(FlowKey, Option<TcpEvent>),
+    /// A whole ICMP or ICMPv6 message that reports an error about a packet, which it quotes, and the flow of the message
+    /// itself.
+    IcmpError(FlowKey),
     /// A fragment of an IP packet.
     Fragment(Fragment),
 }
 
-/// One fragment of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
-    /// The datagram's flow if this is its first fragment. Otherwise the part of it that every fragment has, without
-    /// ports and ICMP type.
-    pub flow: FlowKey,
-    /// What the fragments of one datagram share in addition to [`Fragment::flow`].
-    pub identification: u32,
-    /// Which part of the datagram it is.
-    pub part: Part,
-    /// In bytes of the datagram. For the first fragment, the end of the headers that [`Fragment::flow`] was read from;
-    /// for any other, its own beginning. So a fragment that begins before that end would overwrite headers by which the
-    /// datagram was classified.
-    pub boundary: u16,
-}
-
-/// How much of a datagram a packet is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// All of it.
-    Whole,
-    /// The fragment with the transport header.
-    First,
-    /// Any later fragment.
-    Later,
-}
-
 impl Headers {
-    /// Combines the results of the readers. `portless` is the flow as far as the IP header tells it.
+    /// Combines the results of the readers of a whole packet. `portless` is the flow as far as the IP header tells it.
     #[inline(always)]
-    fn of(portless: FlowKey, told: transport::TransportInfo, part: Part, identification: u32, boundary: u16) -> Self {
+    fn of(portless: FlowKey, told: transport::TransportInfo) -> Self {
         let flow = told.add_to(portless);
-        match part {
-            Part::Whole => Self::Flow(flow, told.milestone()),
-            Part::First | Part::Later => Self::Fragment(Fragment { flow, identification, part, boundary }),
+        match told {
+            transport::TransportInfo::IcmpError(_) => Self::IcmpError(flow),
+            _ => Self::Flow(flow, told.milestone()),
         }
     }
 }
@@ -108,11 +90,12 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
     }
     let ethertype = be16(ethernet[12], ethernet[13]);
     let ingress = Ingress { port, vlan: Vlan::UNTAGGED };
+    let receiver = if is_for_group(ethernet) { Receiver::Group } else { Receiver::Station };
     match ethertype {
-        IPV4 => ipv4::parse(rest, ingress),
-        IPV6 => ipv6::parse(rest, ingress),
+        IPV4 => ipv4::parse(rest, ingress, receiver),
+        IPV6 => ipv6::parse(rest, ingress, receiver),
         ARP => Ok(Headers::Arp),
-        tag if tags::is_tag(tag) => parse_tagged(tag, rest, port),
+        tag if tags::is_tag(tag) => parse_tagged(tag, rest, port, receiver),
         _ => Err(DropReason::UnknownEthertype),
     }
 }
@@ -129,15 +112,20 @@ pub(crate) fn milestone(frame: &[u8]) -> Option<TcpEvent> {
 /// Returns whether a station receives the frame. Multicast includes broadcast.
 #[inline(always)]
 fn is_for(ethernet: &[u8; 14], station: EthernetAddress) -> bool {
-    ethernet[..6] == station.0 || ethernet[0] & 1 != 0
+    ethernet[..6] == station.0 || is_for_group(ethernet)
 }
 
-fn parse_tagged(tag: u16, bytes: &[u8], port: PortIndex) -> Result<Headers, DropReason> {
+#[inline(always)]
+fn is_for_group(ethernet: &[u8; 14]) -> bool {
+    ethernet[0] & 1 != 0
+}
+
+fn parse_tagged(tag: u16, bytes: &[u8], port: PortIndex, receiver: Receiver) -> Result<Headers, DropReason> {
     let (vlan, ethertype, payload) = tags::read(tag, bytes)?;
     let ingress = Ingress { port, vlan };
     let headers = match ethertype {
-        IPV4 => ipv4::parse(payload, ingress)?,
-        IPV6 => ipv6::parse(payload, ingress)?,
+        IPV4 => ipv4::parse(payload, ingress, receiver)?,
+        IPV6 => ipv6::parse(payload, ingress, receiver)?,
         ARP => Headers::Arp,
         _ => return Err(DropReason::UnknownEthertype),
     };

@@ -27,11 +27,12 @@ pub struct Match {
     pub vlan: Vlan,
     /// The network that the sender's address lies in.
     pub source: Option<IpNet>,
-    /// The network that the receiver's address lies in.
+    /// The network that the receiver's address lies in. Groups' and broadcast addresses match only if this is given, and
+    /// is within multicast's range or one address.
     pub destination: Option<IpNet>,
     /// The IP protocol's number.
     pub protocol: Option<u8>,
-    /// The ICMP message type. Only ICMP and ICMPv6 have one.
+    /// The ICMP message type. Only ICMP and ICMPv6 have one. Errors, as such, match only if this is given.
     pub icmp_type: Option<u8>,
     /// The sender's port. Port 0 stands for a protocol without ports.
     pub source_ports: Option<RangeInclusive<u16>>,
@@ -170,7 +171,7 @@ impl RuleSet {
         Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, weights })
     }
 
-    /// Returns the rule that applies to a flow.
+    /// Returns the rule that applies to a flow, if any does: see also [`FlowKey::wanted_by`].
     #[must_use]
     pub fn lookup(&self, flow: &FlowKey) -> Option<&Rule> {
         self.classifier.first_match(flow).map(|rank| &self.rules[rank])

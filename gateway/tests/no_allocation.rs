@@ -78,6 +78,9 @@ const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The test's clock runs faster than that of calls.
 const CALL_TIMEOUT_NS: u64 = 2_000_000_000;
 
+/// How a fragment begins whose first one never comes. Each is of another datagram.
+const LONE: [u8; 6] = [0x45, 0, 0, 36, 0, 99];
+
 /// A port that receives the same frames repeatedly and, like a device's port, allocates nothing.
 struct Fountain {
     templates: Vec<Vec<u8>>,
@@ -106,7 +109,12 @@ impl Port for Fountain {
             let template = &self.templates[self.next % self.templates.len()];
             self.next += 1;
             let len = template.len() as u32;
-            buffer.bytes_mut(len).copy_from_slice(template);
+            let bytes = buffer.bytes_mut(len);
+            bytes.copy_from_slice(template);
+            if bytes[14..].starts_with(&LONE) {
+                bytes[18..20].copy_from_slice(&(self.next as u16).to_be_bytes());
+                reseal(bytes);
+            }
             frames.push(Frame::new(buffer, len));
         }
         count
@@ -169,14 +177,31 @@ fn segment(client: u8, flags: u8) -> Vec<u8> {
     [&frame[..], &[0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 0, 0, 0, 0, 0, 0]].concat()
 }
 
-/// A fragment of a datagram with these flags and offset.
-fn fragment(client: u8, flags_offset: [u8; 2]) -> Vec<u8> {
+/// A fragment of a datagram with this identification, and these flags and offset.
+fn fragment(client: u8, identification: u8, flags_offset: [u8; 2]) -> Vec<u8> {
     let mut frame = datagram(client);
+    frame.extend(*b"more");
+    (frame[17], frame[19]) = (36, identification);
     frame[20..22].copy_from_slice(&flags_offset);
+    reseal(&mut frame);
+    frame
+}
+
+/// An ICMP error about the answer to a client's datagram; about another packet if `port` is not 9.
+fn error(client: u8, port: u8) -> Vec<u8> {
+    let mut frame = datagram(client);
+    frame.truncate(34);
+    (frame[17], frame[23]) = (56, 1);
+    reseal(&mut frame);
+    let quoted = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 1, 1, 10, 0, 0, client, 0, 9, 0, port, 0, 12, 0, 0];
+    [&frame[..], &[3, 1, 0, 0, 0, 0, 0, 0], &quoted].concat()
+}
+
+/// Corrects the checksum of the IPv4 header.
+fn reseal(frame: &mut [u8]) {
     frame[24..26].fill(0);
     let sum = internet_checksum(&frame[14..34]);
     frame[24..26].copy_from_slice(&sum);
-    frame
 }
 
 /// A datagram in a VLAN that no rule matches.
@@ -264,7 +289,12 @@ fn play_launcher(round: u64, next: &mut u64, commands: &Sender<Command>, events:
 #[test]
 fn a_gateway_at_work_allocates_and_frees_nothing() {
     let pool = HeapPool::new(4096, 2048);
-    let others = [arp_request(), tagged(1), fragment(2, [0x20, 0]), fragment(2, [0, 9]), fragment(3, [0, 9])];
+    let (first, last) = ([0x20, 0], [0, 2]);
+    // In order, out of order, twice the first one, and without a first one.
+    let pieces =
+        [(2, 1, first), (2, 1, last), (2, 2, last), (2, 2, first), (3, 1, first), (3, 1, first), (4, 99, last)];
+    let pieces = pieces.map(|(client, identification, at)| fragment(client, identification, at));
+    let others = [arp_request(), tagged(1), error(1, 9), error(1, 10)].into_iter().chain(pieces);
     // Opened, in use, closed, opened again with the same ports, reset.
     let connections = (0..4).flat_map(|client| [2, 16, 17, 2, 16, 4].map(|flags| segment(client, flags)));
     let templates = (0..64).map(datagram).chain(others).chain(connections).collect();
@@ -315,8 +345,14 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     assert!(ended > 100, "only {ended} instances ended with their connections: the test tests too little");
     assert!(answered > 1000, "only {answered} calls were answered: the test tests too little");
     assert!(port.neighbors_answered.value() > 1000);
-    for reason in [DropReason::NoRule, DropReason::FragmentWithoutFirst] {
-        assert!(port.drops.count(reason) > 1000, "{reason}");
+    for (reason, count_min) in [
+        (DropReason::NoRule, 1000),
+        (DropReason::OverlappingFragment, 1),
+        (DropReason::DatagramEnded, 1000),
+        (DropReason::FragmentWithoutFirst, 10),
+        (DropReason::FragmentsFull, 1000),
+    ] {
+        assert!(port.drops.count(reason) > count_min, "{reason}: {}", port.drops.count(reason));
     }
     assert!(sent.sent.frames.value() > 100_000);
 }

@@ -158,7 +158,7 @@ fn fragments_that_claim_to_be_of_neighbours_datagrams() {
             let client = address(random.below(10)).parse().expect("an address");
             [ethernet, &[0x08, 0x00], &ipv4(client, NODE, 17, fragment, &payload)].concat()
         },
-        &["fragment-without-first"],
+        &["overlapping-fragment", "datagram-ended"],
     );
 }
 

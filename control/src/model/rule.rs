@@ -38,11 +38,11 @@ pub struct Match {
     pub inner_vlan: Option<VlanId>,
     /// Its source address.
     pub source: Option<Prefix>,
-    /// Its destination address.
+    /// Its destination address. A group's or a broadcast address only matches if this names it.
     pub destination: Option<Prefix>,
     /// Its IP protocol.
     pub protocol: Option<Protocol>,
-    /// Its ICMP or ICMPv6 message type.
+    /// Its ICMP or ICMPv6 message type. An error as such only matches if this names its type.
     pub icmp_type: Option<u8>,
     /// Its TCP or UDP source port.
     pub source_ports: Option<PortRange>,
@@ -138,7 +138,10 @@ pub enum BadMatch {
         given: IpNet,
     },
     /// Neither a known name nor a number.
-    #[error("{} is not a protocol: use tcp, udp, icmp, icmpv6 or a number from 0 to 255", quoted(.0))]
+    #[error(
+        "{} is not a protocol: use tcp, udp, icmp, icmpv6, sctp, gre, esp, ah, ipip, ipv6-in-ip or a number from 0 to 255",
+        quoted(.0)
+    )]
     Protocol(String),
     /// Not a VLAN id.
     #[error("{} is not a VLAN id: use a number from 1 to 4094", quoted(.0))]
@@ -254,7 +257,8 @@ impl Serialize for VlanId {
     }
 }
 
-/// An IP protocol number. Common ones have names.
+/// An IP protocol number: of what follows the IP header, in IPv6 behind hop-by-hop, routing, fragment and destination
+/// headers. Common ones have names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Protocol(pub u8);
 
@@ -268,8 +272,18 @@ impl Protocol {
     /// ICMP for IPv6.
     pub const ICMPV6: Protocol = Protocol(58);
 
-    const NAMES: [(&'static str, Protocol); 4] =
-        [("icmp", Self::ICMP), ("tcp", Self::TCP), ("udp", Self::UDP), ("icmpv6", Self::ICMPV6)];
+    const NAMES: [(&'static str, Protocol); 10] = [
+        ("icmp", Self::ICMP),
+        ("tcp", Self::TCP),
+        ("udp", Self::UDP),
+        ("icmpv6", Self::ICMPV6),
+        ("ipip", Protocol(4)),
+        ("ipv6-in-ip", Protocol(41)),
+        ("gre", Protocol(47)),
+        ("esp", Protocol(50)),
+        ("ah", Protocol(51)),
+        ("sctp", Protocol(132)),
+    ];
 
     /// Returns whether its packets have source and destination ports that rules can match.
     pub fn has_ports(self) -> bool {

@@ -434,6 +434,9 @@ fn well_known_protocols_have_names() {
     assert_eq!("tcp".parse::<Protocol>().unwrap(), "6".parse().unwrap());
     assert_eq!(Protocol(89).to_string(), "89");
     assert_eq!(Protocol(58).to_string(), "icmpv6");
+    for (name, number) in [("ipip", 4), ("ipv6-in-ip", 41), ("gre", 47), ("esp", 50), ("ah", 51), ("sctp", 132)] {
+        assert_eq!((name.parse(), Protocol(number).to_string()), (Ok(Protocol(number)), name.to_owned()));
+    }
     assert!("256".parse::<Protocol>().unwrap_err().to_string().contains("is not a protocol"));
 }
 

@@ -67,7 +67,7 @@ fn take_in(assigner: &mut Assigner, frames: &[[u8; 64]], now_ns: u64) -> u32 {
     for burst in frames.chunks(BURST) {
         let reads = &mut reads[..burst.len()];
         for (frame, read) in burst.iter().zip(&mut *reads) {
-            assigner.read(frame, PORT, EthernetAddress(STATION), now_ns, read);
+            assigner.read(frame, PORT, EthernetAddress(STATION), read);
         }
         reads.iter_mut().for_each(|read| assigner.fetch(read));
         for read in reads {
@@ -94,12 +94,12 @@ fn timing_of_hits() {
         let mut read = Read::NOTHING;
         let with_hash = per_frame(frames.len(), || {
             for frame in &frames {
-                assigner.read(black_box(frame), PORT, EthernetAddress(STATION), 0, black_box(&mut read));
+                assigner.read(black_box(frame), PORT, EthernetAddress(STATION), black_box(&mut read));
             }
         });
         let one_by_one = per_frame(frames.len(), || {
             for frame in &frames {
-                assigner.read(frame, PORT, EthernetAddress(STATION), 0, &mut read);
+                assigner.read(frame, PORT, EthernetAddress(STATION), &mut read);
                 black_box(assigner.assign(&read, &[], 0));
             }
         });

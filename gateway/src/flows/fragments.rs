@@ -1,197 +1,344 @@
-//! Which flow a datagram's fragments belong to: the first fragment has the ports, later ones are looked up.
+//! Which flow a datagram's fragments belong to: the first fragment has the ports, later ones follow it.
 //!
-//! A later fragment that overlaps the headers by which the flow was classified ends its datagram (RFC 5722, RFC 3128).
-//! Otherwise a receiver could reassemble another packet than the one that was classified here.
+//! ```text
+//!   fragment --> key --> datagram:  waiting   its first fragment has not come; later ones wait for it
+//!                                   known     its fragments go where the first one's flow goes
+//!                                   ended     its fragments are dropped
+//! ```
 //!
-//! Fragments of a datagram share source, destination, protocol, identification and the network that they came in by.
-//! The table has a fixed size, and a lookup searches one bucket. A datagram that is unseen for [`FRAGMENTS_IDLE_NS`] is
-//! forgotten; in a full bucket, the one unseen for longest. So a flood of first fragments can make other clients lose
-//! some of theirs, which are dropped and counted, but it never directs a fragment to another client's flow.
+//! Fragments of a datagram share source, destination, protocol, identification, and the port and VLAN that they came in
+//! by. So a datagram cannot be disturbed from another port or VLAN, whatever source is forged there. On the same link, it
+//! can be ended, but not be taken over: no byte of a datagram passes twice, and a second first fragment passes never
+//! (RFC 5722, RFC 3128). A datagram of which all bytes have passed is forgotten, so that its identification can be used
+//! again; any other when it was unseen for [`FRAGMENTS_IDLE_NS`].
+//!
+//! The table has a fixed size. If it is full, a new datagram takes the place of the one unseen for longest of those of
+//! the port that has most; but not at the expense of one of its own port that was seen within [`PROTECTED_MS`]. So a flood
+//! evicts datagrams of the port that it comes in by, and none of them before its fragments, one right after another, have
+//! passed. Owned by the gateway's thread; allocates nothing after it was made.
 
+mod ranges;
+mod waiting;
+
+use std::hash::{BuildHasher, RandomState};
+
+use pinion_mma::buffer::Frame;
+
+use self::ranges::Ranges;
+use self::waiting::{Source, WaitingFragments};
 use crate::drops::DropReason;
-use crate::flows::bucket::{Bucket, Round, Seen, Tag, Tick, WAYS, first_bucket, ticks_in};
-use crate::flows::hash::FlowHasher;
-use crate::headers::{FlowKey, Fragment, Ingress, Part, Vlan};
+use crate::flows::index::{HashIndex, List, ListLinks};
+use crate::headers::{BeyondDatagram, FlowKey, Fragment, Ingress, Part, Vlan};
 
-/// How long after the previous fragment of its datagram a later one may come. In nanoseconds.
+/// How long after the previous fragment of its datagram a further one may come. In nanoseconds.
 const FRAGMENTS_IDLE_NS: u64 = 3_000_000_000;
-const IDLE_TICKS: u16 = ticks_in(FRAGMENTS_IDLE_NS);
+const IDLE_MS: u32 = (FRAGMENTS_IDLE_NS / NS_PER_MS) as u32;
+/// How long a fragment may wait for the first one of its datagram.
+const WAIT_MS: u32 = 1_000;
+/// A datagram seen within this time is not evicted for others of its port.
+const PROTECTED_MS: u32 = 8;
+const NS_PER_MS: u64 = 1_000_000;
+/// Datagrams that a sweep forgets, at most; and as many whose fragments have waited for too long.
+const FORGOTTEN_PER_SWEEP: usize = 64;
+/// For each so many flows, one datagram in fragments may be in progress.
+const FLOWS_PER_DATAGRAM: usize = 16;
+const DATAGRAMS_MIN: usize = 64;
 
 #[derive(Clone, Copy)]
-struct Entry {
-    datagram: FlowKey,
-    flow: FlowKey,
+enum State {
+    /// Its first fragment has not come.
+    Waiting,
+    /// Its flow is known: this is what the datagram's key lacks.
+    Known { ports: u32, icmp_type: u16, protocol: u8 },
+    /// Its fragments are dropped.
+    Ended,
 }
 
+/// A datagram in fragments.
+#[derive(Clone, Copy)]
+struct Datagram {
+    key: FlowKey,
+    state: State,
+    /// What has come of it.
+    ranges: Ranges,
+    /// Fragments that wait, in order of arrival.
+    waiting: List,
+    seen_ms: u32,
+}
+
+/// The datagrams that came in by one port.
+#[derive(Clone, Copy)]
+struct OfPort {
+    /// The one unseen for longest is in front.
+    by_age: List,
+    count: u32,
+}
+
+/// A datagram in the table, until the next call that changes the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DatagramIndex(u32);
+
+/// A fragment that goes on to its flow's instance.
+pub(crate) struct Passing {
+    pub(crate) frame: Frame,
+    pub(crate) flow: FlowKey,
+    /// If it is the first one: its datagram. Those that have waited for it follow: see [`Fragments::next_waiting`].
+    pub(crate) first_of: Option<DatagramIndex>,
+}
+
+/// A fragment that is dropped.
+pub(crate) struct Refused {
+    pub(crate) frame: Frame,
+    pub(crate) reason: DropReason,
+    /// The flow that its datagram belongs to, if that is known.
+    pub(crate) flow: Option<FlowKey>,
+}
+
+/// See the module.
 pub(crate) struct Fragments {
-    hasher: FlowHasher,
-    buckets: Box<[Bucket]>,
-    entries: Box<[[Entry; WAYS]]>,
-    /// For each entry, where the headers of its first fragment end.
-    boundaries: Box<[[u16; WAYS]]>,
-    round: Round,
+    hasher: RandomState,
+    datagrams: Box<[Datagram]>,
+    by_key: HashIndex,
+    /// Links of the free list and of the ports' lists.
+    links: ListLinks,
+    free: List,
+    ports: Box<[OfPort]>,
+    waiting: WaitingFragments,
 }
 
 impl Fragments {
-    /// Makes room for `datagrams` datagrams at a time.
-    pub(crate) fn new(datagrams: usize) -> Self {
-        let buckets = datagrams.div_ceil(WAYS);
+    /// Makes room for the datagrams that may be in progress with so many flows, and for `waiting_max` fragments that
+    /// wait.
+    pub(crate) fn new(ports: usize, flows_max: usize, waiting_max: usize) -> Self {
+        Self::of(ports, (flows_max / FLOWS_PER_DATAGRAM).max(DATAGRAMS_MIN), waiting_max)
+    }
+
+    fn of(ports: usize, datagrams: usize, waiting_max: usize) -> Self {
         let nowhere = Ingress { port: pinion_mma::id::PortIndex(0), vlan: Vlan::UNTAGGED };
-        let no_flow = FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere);
+        let unused = Datagram {
+            key: FlowKey::ipv4([0; 4].into(), [0; 4].into(), 0, nowhere),
+            state: State::Ended,
+            ranges: Ranges::NONE,
+            waiting: List::new(),
+            seen_ms: 0,
+        };
+        let mut links = ListLinks::new(datagrams);
+        let free = List::all(&mut links);
         Self {
-            hasher: FlowHasher::new(),
-            buckets: vec![Bucket::EMPTY; buckets].into(),
-            entries: vec![[Entry { datagram: no_flow, flow: no_flow }; WAYS]; buckets].into(),
-            boundaries: vec![[0; WAYS]; buckets].into(),
-            round: Round::default(),
+            hasher: RandomState::new(),
+            datagrams: vec![unused; datagrams].into(),
+            by_key: HashIndex::new(datagrams),
+            links,
+            free,
+            ports: vec![OfPort { by_age: List::new(), count: 0 }; ports].into(),
+            waiting: WaitingFragments::new(ports, waiting_max),
         }
     }
 
-    /// Returns the bytes of memory that it takes, which never change.
+    /// Returns the bytes of memory that the datagrams take, which never change.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets) + size_of_val(&*self.entries) + size_of_val(&*self.boundaries)
+        size_of_val(&*self.datagrams) + self.by_key.bytes() + self.links.bytes()
     }
 
-    pub(crate) fn buckets(&self) -> usize {
-        self.buckets.len()
+    /// Returns how many fragments wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.frames()
     }
 
-    /// Returns the flow that a fragment belongs to.
-    pub(crate) fn flow_of(&mut self, fragment: &Fragment, now_ns: u64) -> Result<FlowKey, DropReason> {
-        let datagram = fragment.flow.datagram(fragment.identification);
-        let hash = self.hasher.hash(&datagram);
-        let (index, tag, now) = (first_bucket(hash, self.buckets.len()), Tag::of(hash), Tick::at(now_ns));
-        let (bucket, entries) = (&mut self.buckets[index], &mut self.entries[index]);
-        let known = bucket.ways_with(tag).find(|way| entries[*way].datagram == datagram);
-        let way = match fragment.part {
-            Part::Whole => return Ok(fragment.flow),
-            Part::First => {
-                let way = known.or_else(|| bucket.empty_way()).unwrap_or_else(|| oldest_way(bucket, now));
-                bucket.set(way, tag, Seen::at(now));
-                entries[way] = Entry { datagram, flow: fragment.flow };
-                self.boundaries[index][way] = fragment.boundary;
-                way
-            }
-            Part::Later => {
-                let way = known.filter(|way| bucket.seen[*way].age(now) <= IDLE_TICKS);
-                let way = way.ok_or(DropReason::FragmentWithoutFirst)?;
-                if fragment.boundary < self.boundaries[index][way] {
-                    bucket.set_empty(way);
-                    return Err(DropReason::OverlappingFragment);
-                }
-                way
-            }
+    /// Takes a fragment, which is `frame`. Returns it if it goes on at once. Otherwise it waits, or is given to `refuse`;
+    /// and so are others of its datagram if that has ended.
+    pub(crate) fn take(
+        &mut self,
+        frame: Frame,
+        fragment: &Fragment,
+        now_ns: u64,
+        mut refuse: impl FnMut(Refused),
+    ) -> Option<Passing> {
+        let now_ms = to_ms(now_ns);
+        let key = fragment.flow.datagram(fragment.identification);
+        let known = self.find(&key, now_ms, &mut refuse);
+        let Some(index) = known.or_else(|| self.begin(&key, fragment.part, frame.len(), now_ms, &mut refuse)) else {
+            refuse(Refused { frame, reason: DropReason::FragmentsFull, flow: None });
+            return None;
         };
-        bucket.seen[way] = Seen::at(now);
-        Ok(entries[way].flow)
+        let datagram = &mut self.datagrams[index as usize];
+        if matches!(datagram.state, State::Ended) {
+            refuse(Refused { frame, reason: DropReason::DatagramEnded, flow: None });
+            return None;
+        }
+        if let Err(reason) = datagram.ranges.add(fragment.extent) {
+            self.end(index, frame, reason, refuse);
+            return None;
+        }
+        self.note_seen(index, now_ms);
+        match fragment.part {
+            Part::First | Part::Whole => {
+                let BeyondDatagram { ports, icmp_type, protocol } = fragment.flow.beyond_datagram();
+                self.datagrams[index as usize].state = State::Known { ports, icmp_type, protocol };
+                Some(Passing { frame, flow: fragment.flow, first_of: Some(DatagramIndex(index)) })
+            }
+            Part::Later => self.take_later(index, frame, now_ms, refuse),
+        }
     }
 
-    /// Forgets idle datagrams in the next few buckets.
-    pub(crate) fn sweep(&mut self, buckets: usize, now_ns: u64) {
-        let now = Tick::at(now_ns);
-        self.round.go_on(&mut self.buckets, buckets, |bucket| {
-            bucket.empty_older(now, IDLE_TICKS + 1);
-        });
+    fn take_later(&mut self, index: u32, frame: Frame, now_ms: u32, refuse: impl FnMut(Refused)) -> Option<Passing> {
+        let datagram = &mut self.datagrams[index as usize];
+        if let Some(flow) = datagram.flow() {
+            self.forget_if_complete(index);
+            return Some(Passing { frame, flow, first_of: None });
+        }
+        let source = Source::of(&datagram.key);
+        if let Err(frame) = self.waiting.hold(&mut datagram.waiting, index, source, frame, now_ms) {
+            // It lacks this fragment now, so it can't become whole.
+            self.end(index, frame, DropReason::FragmentsFull, refuse);
+        }
+        None
+    }
+
+    /// Returns the next fragment that has waited for the first one of this datagram, in order of arrival. Call it until
+    /// there is none, right after the first one was taken.
+    pub(crate) fn next_waiting(&mut self, DatagramIndex(index): DatagramIndex) -> Option<Frame> {
+        let next = self.waiting.release(&mut self.datagrams[index as usize].waiting);
+        if next.is_none() {
+            self.forget_if_complete(index);
+        }
+        next
+    }
+
+    /// Forgets datagrams that are idle, and those whose fragments have waited for too long: these are given to `refuse`.
+    pub(crate) fn sweep(&mut self, now_ns: u64, mut refuse: impl FnMut(Refused)) {
+        let now_ms = to_ms(now_ns);
+        for _ in 0..FORGOTTEN_PER_SWEEP {
+            let Some(index) = self.waiting.longest(now_ms, WAIT_MS) else { break };
+            self.forget(index, &mut refuse);
+        }
+        for port in 0..self.ports.len() {
+            for _ in 0..FORGOTTEN_PER_SWEEP {
+                let oldest = self.ports[port].by_age.first().filter(|index| self.age_ms(*index, now_ms) > IDLE_MS);
+                let Some(index) = oldest else { break };
+                self.forget(index, &mut refuse);
+            }
+        }
+    }
+
+    /// Returns a fragment that waits, if any does, for the end of the table.
+    pub(crate) fn pop_waiting(&mut self) -> Option<Frame> {
+        let index = self.waiting.longest(0, 0)?;
+        self.waiting.release(&mut self.datagrams[index as usize].waiting)
+    }
+
+    /// Returns the place of a datagram, unless it is idle.
+    fn find(&mut self, key: &FlowKey, now_ms: u32, refuse: &mut impl FnMut(Refused)) -> Option<u32> {
+        let index = self.by_key.find(self.hash(key), |index| self.datagrams[index as usize].key == *key)?;
+        if self.age_ms(index, now_ms) > IDLE_MS {
+            self.forget(index, refuse);
+            return None;
+        }
+        Some(index)
+    }
+
+    /// Returns a place for a new datagram, of which a fragment of `len` bytes has come, unless there is none.
+    fn begin(
+        &mut self,
+        key: &FlowKey,
+        part: Part,
+        len: u32,
+        now_ms: u32,
+        refuse: &mut impl FnMut(Refused),
+    ) -> Option<u32> {
+        if part == Part::Later && !self.waiting.has_room(&Source::of(key), len) {
+            return None;
+        }
+        let port = key.ingress().port.0;
+        if self.free.first().is_none() {
+            let index = self.evictable(usize::from(port), now_ms)?;
+            self.forget(index, refuse);
+        }
+        let index = self.free.pop_front(&mut self.links)?;
+        self.datagrams[index as usize] =
+            Datagram { key: *key, state: State::Waiting, ranges: Ranges::NONE, waiting: List::new(), seen_ms: now_ms };
+        self.by_key.insert(self.hash(key), index);
+        let of_port = &mut self.ports[usize::from(port)];
+        of_port.by_age.push_back(&mut self.links, index);
+        of_port.count += 1;
+        Some(index)
+    }
+
+    /// Returns the datagram that one of this port may take the place of.
+    fn evictable(&self, port: usize, now_ms: u32) -> Option<u32> {
+        let (largest, of_largest) = self.ports.iter().enumerate().max_by_key(|(_, of_port)| of_port.count)?;
+        if of_largest.count > self.ports[port].count {
+            return self.ports[largest].by_age.first();
+        }
+        self.ports[port].by_age.first().filter(|index| self.age_ms(*index, now_ms) >= PROTECTED_MS)
+    }
+
+    /// Ends a datagram because of this fragment of it: all others that wait, and those to come, are dropped.
+    fn end(&mut self, index: u32, frame: Frame, reason: DropReason, mut refuse: impl FnMut(Refused)) {
+        let datagram = &mut self.datagrams[index as usize];
+        let flow = datagram.flow();
+        datagram.state = State::Ended;
+        while let Some(frame) = self.waiting.release(&mut datagram.waiting) {
+            refuse(Refused { frame, reason: DropReason::DatagramEnded, flow: None });
+        }
+        refuse(Refused { frame, reason, flow });
+    }
+
+    fn forget_if_complete(&mut self, index: u32) {
+        let Datagram { state, ranges, .. } = &self.datagrams[index as usize];
+        if matches!(state, State::Known { .. }) && ranges.is_complete() {
+            self.forget(index, &mut |_| debug_assert!(false, "none waits for a first fragment that has come"));
+        }
+    }
+
+    /// Forgets a datagram. Fragments that wait are dropped.
+    fn forget(&mut self, index: u32, refuse: &mut impl FnMut(Refused)) {
+        let datagram = &mut self.datagrams[index as usize];
+        while let Some(frame) = self.waiting.release(&mut datagram.waiting) {
+            refuse(Refused { frame, reason: DropReason::FragmentWithoutFirst, flow: None });
+        }
+        let key = datagram.key;
+        self.by_key.remove(self.hash(&key), index);
+        let of_port = &mut self.ports[usize::from(key.ingress().port.0)];
+        of_port.by_age.remove(&mut self.links, index);
+        of_port.count -= 1;
+        self.free.push_back(&mut self.links, index);
+    }
+
+    fn note_seen(&mut self, index: u32, now_ms: u32) {
+        let datagram = &mut self.datagrams[index as usize];
+        datagram.seen_ms = now_ms;
+        let by_age = &mut self.ports[usize::from(datagram.key.ingress().port.0)].by_age;
+        by_age.remove(&mut self.links, index);
+        by_age.push_back(&mut self.links, index);
+    }
+
+    fn age_ms(&self, index: u32, now_ms: u32) -> u32 {
+        now_ms.wrapping_sub(self.datagrams[index as usize].seen_ms)
+    }
+
+    fn hash(&self, key: &FlowKey) -> u64 {
+        self.hasher.hash_one(key.words())
     }
 }
 
-fn oldest_way(bucket: &Bucket, now: Tick) -> usize {
-    (0..WAYS).max_by_key(|way| bucket.seen[*way].age(now)).unwrap_or(0)
+impl Datagram {
+    /// Returns the flow that it belongs to, if that is known.
+    fn flow(&self) -> Option<FlowKey> {
+        match self.state {
+            State::Known { ports, icmp_type, protocol } => {
+                Some(self.key.of_datagram(BeyondDatagram { ports, icmp_type, protocol }))
+            }
+            State::Waiting | State::Ended => None,
+        }
+    }
+}
+
+/// Wraps around after 49 days; no datagram gets as old as that.
+fn to_ms(now_ns: u64) -> u32 {
+    (now_ns / NS_PER_MS) as u32
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use pinion_mma::id::PortIndex;
-    use std::net::Ipv4Addr;
-
-    const INGRESS: Ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
-
-    fn portless(client: u32, ingress: Ingress) -> FlowKey {
-        FlowKey::ipv4(Ipv4Addr::from_bits(client), Ipv4Addr::LOCALHOST, 17, ingress)
-    }
-
-    fn first(client: u32, port: u16, identification: u32) -> Fragment {
-        let flow = portless(client, INGRESS).with_ports(port, 53);
-        Fragment { flow, identification, part: Part::First, boundary: 8 }
-    }
-
-    fn later(client: u32, identification: u32) -> Fragment {
-        Fragment { flow: portless(client, INGRESS), identification, part: Part::Later, boundary: 8 }
-    }
-
-    const UNKNOWN: Result<FlowKey, DropReason> = Err(DropReason::FragmentWithoutFirst);
-
-    #[test]
-    fn later_fragments_follow_the_first_one_of_their_datagram_only() {
-        let mut fragments = Fragments::new(64);
-        assert_eq!(fragments.flow_of(&later(1, 7), 0), UNKNOWN);
-        for (client, port, identification) in [(1, 1000, 7), (1, 1001, 8), (2, 1002, 7)] {
-            let first = first(client, port, identification);
-            assert_eq!(fragments.flow_of(&first, 0), Ok(first.flow));
-        }
-        for (client, port, identification) in [(1, 1000, 7), (1, 1001, 8), (2, 1002, 7)] {
-            let known = portless(client, INGRESS).with_ports(port, 53);
-            assert_eq!(fragments.flow_of(&later(client, identification), 1), Ok(known));
-        }
-        assert_eq!(fragments.flow_of(&later(2, 8), 1), UNKNOWN);
-        let other_vlan = Ingress { vlan: Vlan { id: 5, inner_id: 0 }, ..INGRESS };
-        let other_port = Ingress { port: PortIndex(1), ..INGRESS };
-        for elsewhere in [other_vlan, other_port] {
-            let strange = Fragment { flow: portless(1, elsewhere), ..later(1, 7) };
-            assert_eq!(fragments.flow_of(&strange, 1), UNKNOWN);
-        }
-        // The identification is reused.
-        fragments.flow_of(&first(1, 2000, 7), 2).unwrap();
-        assert_eq!(fragments.flow_of(&later(1, 7), 2), Ok(portless(1, INGRESS).with_ports(2000, 53)));
-    }
-
-    #[test]
-    fn a_fragment_that_overlaps_the_headers_of_its_datagram_ends_the_datagram() {
-        let mut fragments = Fragments::new(64);
-        for identification in [7, 8] {
-            fragments.flow_of(&Fragment { boundary: 28, ..first(1, 1000, identification) }, 0).unwrap();
-        }
-        let at = |boundary, identification| Fragment { boundary, ..later(1, identification) };
-        assert!(fragments.flow_of(&at(32, 7), 0).is_ok());
-        assert_eq!(fragments.flow_of(&at(24, 7), 0), Err(DropReason::OverlappingFragment));
-        assert_eq!(fragments.flow_of(&at(32, 7), 0), UNKNOWN);
-        assert!(fragments.flow_of(&at(32, 8), 0).is_ok(), "no other datagram");
-        // Its identification may be reused.
-        fragments.flow_of(&first(1, 1000, 7), 0).unwrap();
-        assert!(fragments.flow_of(&at(8, 7), 0).is_ok());
-    }
-
-    #[test]
-    fn fragments_that_come_too_late_are_refused_swept_or_not() {
-        for swept in [false, true] {
-            let mut fragments = Fragments::new(64);
-            fragments.flow_of(&first(1, 1000, 7), 0).unwrap();
-            assert!(fragments.flow_of(&later(1, 7), FRAGMENTS_IDLE_NS).is_ok());
-            let late_ns = 2 * FRAGMENTS_IDLE_NS + FRAGMENTS_IDLE_NS / 10;
-            if swept {
-                fragments.sweep(fragments.buckets(), late_ns);
-                assert!(fragments.buckets.iter().all(|bucket| (0..WAYS).eq(bucket.ways_with(Tag::NONE))));
-            }
-            assert_eq!(fragments.flow_of(&later(1, 7), late_ns), UNKNOWN);
-        }
-    }
-
-    #[test]
-    fn a_flood_of_first_fragments_takes_no_memory_and_misdirects_no_fragment() {
-        let mut fragments = Fragments::new(64);
-        let places = fragments.buckets() * WAYS;
-        for client in 0..10_000 {
-            fragments.flow_of(&first(client, client as u16, 7), u64::from(client)).unwrap();
-        }
-        let known = |client: &u32| match fragments.flow_of(&later(*client, 7), 10_000) {
-            Ok(flow) => {
-                assert_eq!(flow, first(*client, *client as u16, 7).flow);
-                true
-            }
-            Err(_) => false,
-        };
-        assert_eq!((0..10_000).filter(known).count(), places);
-    }
-}
+mod tests;

@@ -21,6 +21,12 @@ impl HashIndex {
         Self { heads: vec![NONE; buckets].into(), next: vec![NONE; places].into() }
     }
 
+    /// Returns the bytes of memory that it takes.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.heads) + size_of_val(&*self.next)
+    }
+
     /// Returns the place with this hash for which `is_it` holds.
     pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut place = self.heads[self.bucket(hash)];
@@ -74,6 +80,12 @@ impl ListLinks {
     /// Makes the links for a table of `places`.
     pub(crate) fn new(places: usize) -> Self {
         Self { before: vec![NONE; places].into(), after: vec![NONE; places].into() }
+    }
+
+    /// Returns the bytes of memory that they take.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.before) + size_of_val(&*self.after)
     }
 }
 

@@ -7,7 +7,7 @@
 //!   FlowKey --> cache     (slot, generation), or that no rule matches; may evict: found again through rules and key
 //!      ^           |
 //!      |           |
-//!   fragments      |      which flow a datagram's fragments belong to
+//!   fragments      |      which flow a datagram's fragments belong to, and those that wait for the first one
 //!                  |
 //!                  v
 //!              instances  slot: entry FWP, last seen   <-- by key (chain + client that it serves)

@@ -31,7 +31,8 @@ pub struct GatewayConfig {
     pub flows_max: usize,
     /// Chain instances that may be ready or bound, for all chains together.
     pub instances_max: usize,
-    /// Frames that may wait for a chain instance.
+    /// Frames that may wait for a chain instance. A quarter as many fragments may wait for the first one of their
+    /// datagram, besides.
     pub pending_max: usize,
     /// Frames to receive from and to transmit by each port in one poll.
     pub burst: usize,

@@ -130,7 +130,7 @@ impl Observer {
         self.gauges.ready.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that wait for a chain instance.
+    /// Returns the number of frames that wait for a chain instance, or for the first fragment of their datagram.
     #[must_use]
     pub fn frames_pending(&self) -> usize {
         self.gauges.pending.load(Ordering::Relaxed)

@@ -26,6 +26,9 @@ use std::net::{IpAddr, Ipv4Addr};
 mod both_ways;
 mod connections;
 mod deferred_burst;
+mod errors;
+mod fragments;
+mod groups;
 mod invocations;
 mod loans;
 mod pauses;
@@ -567,7 +570,7 @@ fn impossible_sizes_are_refused_by_name() {
     assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
     assert_eq!(make(|config| set_ports(config, PORTS_MAX)), None);
     assert_eq!(make(|config| set_ports(config, PORTS_MAX + 1)), Some(GatewayError::PortCount { count: 64 }));
-    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 520 }));
+    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 570 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");
 }

@@ -39,6 +39,12 @@ impl Field {
     pub(crate) const ICMP_TYPE: Self = Self { word: 5, shift: 16, bits: 9 };
     /// 1 for IPv6.
     pub(crate) const IP_VERSION: Self = Self { word: 5, shift: 8, bits: 1 };
+    /// 1 if the frame is for a group of stations.
+    const RECEIVER: Self = Self { word: 5, shift: 1, bits: 1 };
+    /// 1, in a search through the rules, if only rules count that name the destination: see [`Wanted::group`].
+    pub(crate) const GROUP_WANTED: Self = Self { word: 5, shift: 2, bits: 1 };
+    /// 1, in a search through the rules, if only rules count that name the ICMP type: see [`Wanted::error`].
+    pub(crate) const ERROR_WANTED: Self = Self { word: 5, shift: 3, bits: 1 };
     /// 1 if the key is not of a flow but of a datagram in fragments, with its identification in place of the ports.
     const DATAGRAM: Self = Self { word: 5, shift: 0, bits: 1 };
     const IDENTIFICATION: Self = Self { word: 4, shift: 32, bits: 32 };
@@ -93,6 +99,32 @@ impl fmt::Display for Vlan {
             Self { id, inner_id } => write!(f, "vlan {id}.{inner_id}"),
         }
     }
+}
+
+/// The stations that a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receiver {
+    /// One station.
+    Station = 0,
+    /// A group of stations, or all.
+    Group = 1,
+}
+
+/// What a rule must name to match a flow, in a search through the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The destination: it is a group's, or a broadcast address.
+    pub(crate) group: bool,
+    /// The ICMP type: it is an error's.
+    pub(crate) error: bool,
+}
+
+/// What a flow has that the key of its datagrams in fragments lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BeyondDatagram {
+    pub(crate) ports: u32,
+    pub(crate) icmp_type: u16,
+    pub(crate) protocol: u8,
 }
 
 /// Where a frame came in.
@@ -157,6 +189,43 @@ impl FlowKey {
         self
     }
 
+    /// Returns the key of such a flow whose frames these stations receive. It must have been of frames for one station.
+    #[inline(always)]
+    pub(crate) fn received_by(mut self, receiver: Receiver) -> Self {
+        self.words[5] |= Field::RECEIVER.with(receiver as u64);
+        self
+    }
+
+    /// Returns whether its frames are for a group of stations.
+    pub(crate) fn is_in_group_frames(&self) -> bool {
+        Field::RECEIVER.of(self) == Receiver::Group as u64
+    }
+
+    /// Returns the key with which rules are searched that name what is wanted.
+    pub(crate) fn wanted_by(mut self, Wanted { group, error }: Wanted) -> Self {
+        self.words[5] |= Field::GROUP_WANTED.with(group.into()) | Field::ERROR_WANTED.with(error.into());
+        self
+    }
+
+    /// Returns whether its messages are ICMP or ICMPv6 errors about packets.
+    pub(crate) fn is_icmp_error(&self) -> bool {
+        self.icmp_type().is_some_and(|icmp_type| is_icmp_error(self.protocol(), icmp_type))
+    }
+
+    /// Returns the flow of the answers to this one, by the same port and VLAN. The answer to an echo request is an echo
+    /// reply, and vice versa.
+    pub(crate) fn reversed(&self) -> Self {
+        let [source_high, source_low, high, low, fourth, fifth] = self.words;
+        let (source_port, port) = (u64::from(self.source_port()), u64::from(self.destination_port()));
+        let ports = Field::SOURCE_PORT.with(port) | Field::DESTINATION_PORT.with(source_port);
+        let fourth = fourth & !(Field::SOURCE_PORT.mask() | Field::DESTINATION_PORT.mask()) | ports;
+        let reversed = Self { words: [high, low, source_high, source_low, fourth, fifth & !Field::ICMP_TYPE.mask()] };
+        match self.icmp_type() {
+            Some(icmp_type) => reversed.with_icmp_type(answering_type(self.protocol(), icmp_type)),
+            None => reversed,
+        }
+    }
+
     /// Returns the key that all fragments of a datagram of this flow share. It never equals a flow's key.
     pub(crate) fn datagram(&self, identification: u32) -> Self {
         let mut words = self.words;
@@ -168,6 +237,25 @@ impl FlowKey {
             words[5] &= !Field::PROTOCOL.mask();
         }
         words[5] |= Field::DATAGRAM.with(1);
+        Self { words }
+    }
+
+    /// Returns what the flow has that the key of its datagrams lacks.
+    pub(crate) fn beyond_datagram(&self) -> BeyondDatagram {
+        BeyondDatagram {
+            ports: (self.words[4] >> 32) as u32,
+            icmp_type: Field::ICMP_TYPE.of(self) as u16,
+            protocol: self.protocol(),
+        }
+    }
+
+    /// Returns the flow of a datagram with this key.
+    pub(crate) fn of_datagram(&self, beyond: BeyondDatagram) -> Self {
+        let BeyondDatagram { ports, icmp_type, protocol } = beyond;
+        let mut words = self.words;
+        words[4] = words[4] & !Field::IDENTIFICATION.mask() | u64::from(ports) << 32;
+        words[5] &= !(Field::DATAGRAM.mask() | Field::PROTOCOL.mask());
+        words[5] |= Field::ICMP_TYPE.with(icmp_type.into()) | Field::PROTOCOL.with(protocol.into());
         Self { words }
     }
 
@@ -251,6 +339,29 @@ impl FlowKey {
             source_port: self.source_port(),
             destination_port: self.destination_port(),
         }
+    }
+}
+
+/// Returns whether an ICMP or ICMPv6 message of this type is an error about a packet, which it quotes (RFC 792,
+/// RFC 4443).
+pub(super) fn is_icmp_error(protocol: u8, icmp_type: u8) -> bool {
+    match protocol {
+        // Destination unreachable, source quench, time exceeded, parameter problem.
+        ICMP => matches!(icmp_type, 3 | 4 | 11 | 12),
+        // Destination unreachable, packet too big, time exceeded, parameter problem.
+        ICMPV6 => matches!(icmp_type, 1..=4),
+        _ => false,
+    }
+}
+
+/// Returns the type of the messages that answer those of this type, or the type itself if that is no echo's.
+fn answering_type(protocol: u8, icmp_type: u8) -> u8 {
+    match (protocol, icmp_type) {
+        (ICMP, 0) => 8,
+        (ICMP, 8) => 0,
+        (ICMPV6, 128) => 129,
+        (ICMPV6, 129) => 128,
+        _ => icmp_type,
     }
 }
 

@@ -1,5 +1,5 @@
-//! The short way through the headers of most packets: whole UDP and TCP over untagged IPv4 without options, and for TCP
-//! only segments within a connection.
+//! The short way through the headers of most packets: whole UDP and TCP over untagged IPv4 without options, in frames
+//! for one station, and for TCP only segments within a connection.
 //!
 //! All fields have fixed positions, so a dozen loads and compares suffice, and a flow's key fits into two words.
 //! [`read`] accepts only packets for which [`super::parse`] finds the same flow; it leaves all others to that function.
@@ -9,7 +9,6 @@ use std::net::Ipv4Addr;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
-use super::is_for;
 use super::key::{FlowKey, Ingress, TCP, UDP, Vlan};
 use super::transport::MILESTONE_FLAGS;
 
@@ -74,14 +73,15 @@ pub(crate) fn read(frame: &[u8], port: PortIndex, station: EthernetAddress) -> O
     let word = |at: usize| u32::from_le_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
     let be16 = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
 
-    let usual = is_for(ethernet, station) && ethernet[6] & 1 == 0 && head[12..15] == START;
+    // Neither the receiver's address nor the sender's is that of a group.
+    let is_between_stations = ethernet[..6] == station.0 && (ethernet[0] | ethernet[6]) & 1 == 0;
+    let usual = is_between_stations && head[12..15] == START;
     let (total_len, is_fragment) = (be16(2), be16(6) & 0x3fff != 0);
     if !usual || is_fragment || total_len > frame.len() - 14 {
         return None;
     }
     let sum: u64 = [0, 4, 8, 12, 16].into_iter().map(|at| u64::from(word(at))).sum();
-    let source = Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15]);
-    if !is_zero_in_ones_complement(sum) || source.is_multicast() || source.is_broadcast() {
+    if !is_zero_in_ones_complement(sum) {
         return None;
     }
     // One comparison also covers lengths too small for the headers, because they wrap around.

@@ -43,14 +43,17 @@ fn flow(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, protocol: u8,
     Headers::Flow(key(source, destination, protocol, ports), None)
 }
 
-/// A first fragment whose headers end at `boundary`.
-fn first(flow: FlowKey, identification: u32, boundary: u16) -> Headers {
-    Headers::Fragment(Fragment { flow, identification, part: Part::First, boundary })
+/// A fragment of this part of its datagram, which others follow.
+fn fragment(flow: FlowKey, identification: u32, bytes: std::ops::Range<u16>) -> Headers {
+    let part = if bytes.start == 0 { Part::First } else { Part::Later };
+    let extent = Extent { start: bytes.start, end: bytes.end, is_last: false };
+    Headers::Fragment(Fragment { flow, identification, part, extent })
 }
 
-/// A later fragment that begins at `boundary`.
-fn later(flow: FlowKey, identification: u32, boundary: u16) -> Headers {
-    Headers::Fragment(Fragment { flow, identification, part: Part::Later, boundary })
+/// The last fragment of its datagram.
+fn last(flow: FlowKey, identification: u32, bytes: std::ops::Range<u16>) -> Headers {
+    let extent = Extent { start: bytes.start, end: bytes.end, is_last: true };
+    Headers::Fragment(Fragment { flow, identification, part: Part::Later, extent })
 }
 
 fn v4(protocol: u8, payload: &[u8]) -> Vec<u8> {
@@ -108,10 +111,89 @@ fn messages_of_icmp_have_their_type_and_others_have_none() {
 }
 
 #[test]
+fn errors_and_redirects_are_told_from_other_messages_of_icmp() {
+    let error = |flow: FlowKey, icmp_type| Ok(Headers::IcmpError(flow.with_icmp_type(icmp_type)));
+    let (of_v4, of_v6) = (key(CLIENT_V4, SERVER_V4, ICMP, (0, 0)), key(CLIENT_V6, SERVER_V6, ICMPV6, (0, 0)));
+    for icmp_type in 0..=255 {
+        let (message, flow_v4, flow_v6) =
+            ([icmp_type; 16], of_v4.with_icmp_type(icmp_type), of_v6.with_icmp_type(icmp_type));
+        let (found_v4, found_v6) = (read_v4(&v4(ICMP, &message)), read_v6(&v6(ICMPV6, &message)));
+        match icmp_type {
+            3 | 4 | 11 | 12 => assert_eq!(found_v4, error(of_v4, icmp_type)),
+            5 => assert_eq!(found_v4, Err(DropReason::Redirect)),
+            _ => assert_eq!(found_v4, Ok(Headers::Flow(flow_v4, None))),
+        }
+        match icmp_type {
+            1..=4 => assert_eq!(found_v6, error(of_v6, icmp_type)),
+            133..=137 => assert_eq!(found_v6, Ok(Headers::NeighborDiscovery)),
+            _ => assert_eq!(found_v6, Ok(Headers::Flow(flow_v6, None))),
+        }
+    }
+    assert_eq!(v4_fragment(ICMP, [0x20, 0], &[3; 16]), Err(DropReason::BadQuote), "in fragments");
+    assert_eq!(v6_fragment(ICMPV6, 1, &[3; 16]), Err(DropReason::BadQuote), "in fragments");
+    assert_eq!(v4_fragment(ICMP, [0x20, 0], &[5; 16]), Err(DropReason::Redirect));
+}
+
+#[test]
+fn tunnels_and_encryption_are_the_protocol_of_the_outer_packet_alike_in_both_versions_of_ip() {
+    // GRE, ESP, AH, IPv4 and IPv6 in IP, SCTP, VXLAN; mobility, HIP, Shim6; no next header; experiments.
+    let inner = [&udp(68, 67, b"inner")[..], &[0; 20]].concat();
+    for protocol in [47, 50, 51, 4, 41, 132, 135, 139, 140, 59, 253] {
+        assert_eq!(read_v4(&v4(protocol, &inner)), Ok(flow(CLIENT_V4, SERVER_V4, protocol, (0, 0))), "{protocol}");
+        assert_eq!(read_v6(&v6(protocol, &inner)), Ok(flow(CLIENT_V6, SERVER_V6, protocol, (0, 0))), "{protocol}");
+        // Behind extension headers, which are skipped.
+        for extension in [0, 43, 60] {
+            let packet = v6(extension, &[&[protocol, 0, 4, 0, 0, 0, 0, 0], &inner[..]].concat());
+            assert_eq!(read_v6(&packet), Ok(flow(CLIENT_V6, SERVER_V6, protocol, (0, 0))), "{protocol}");
+        }
+    }
+    let vxlan = udp(50_000, 4789, &to_station(&v4(TCP, &tcp(1, 2, b""))));
+    assert_eq!(read_v4(&v4(UDP, &vxlan)), Ok(flow(CLIENT_V4, SERVER_V4, UDP, (50_000, 4789))));
+    assert_eq!(read_v6(&v6(UDP, &vxlan)), Ok(flow(CLIENT_V6, SERVER_V6, UDP, (50_000, 4789))));
+    // The header of authentication hides what is behind it, also if that is UDP.
+    let authenticated = [&[UDP, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1][..], &[7; 12], &udp(68, 67, b"")].concat();
+    assert_eq!(read_v4(&v4(51, &authenticated)), Ok(flow(CLIENT_V4, SERVER_V4, 51, (0, 0))));
+    assert_eq!(read_v6(&v6(51, &authenticated)), Ok(flow(CLIENT_V6, SERVER_V6, 51, (0, 0))));
+}
+
+#[test]
+fn packets_whose_sender_prescribes_their_route_are_dropped() {
+    for segments_left in [0, 1] {
+        let routed = [&[UDP, 2, 0, segments_left, 0, 0, 0, 0][..], &[0xfd; 16], &udp(68, 67, b"")].concat();
+        assert_eq!(read_v6(&v6(43, &routed)), Err(DropReason::SourceRoute));
+    }
+    let with_options = |options: [u8; 8]| {
+        let mut packet = v4(UDP, &[&options[..], &udp(53, 54, b"")].concat());
+        packet[0] = 0x47;
+        packet[10..12].fill(0);
+        let sum = checksum(&[&packet[..28]]);
+        packet[10..12].copy_from_slice(&sum);
+        read_v4(&packet)
+    };
+    for option in [131, 137] {
+        assert_eq!(with_options([option, 7, 4, 10, 0, 0, 1, 0]), Err(DropReason::SourceRoute), "{option}");
+        assert_eq!(with_options([1, option, 7, 4, 10, 0, 0, 1]), Err(DropReason::SourceRoute), "{option}");
+        assert_eq!(with_options([148, 4, 0, 0, option, 3, 4, 0]), Err(DropReason::SourceRoute), "{option}");
+        // Within another option, and behind the end of all options.
+        assert!(with_options([7, 7, 4, option, 0, 0, 1, 0]).is_ok());
+        assert!(with_options([1, 0, option, 3, 4, 0, 0, 0]).is_ok());
+    }
+    for malformed in
+        [[7, 0, 0, 0, 0, 0, 0, 0], [7, 1, 0, 0, 0, 0, 0, 0], [7, 200, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1, 7]]
+    {
+        assert!(with_options(malformed).is_ok(), "{malformed:?}");
+    }
+}
+
+#[test]
 fn frames_to_the_station_and_to_groups_are_taken_and_others_are_not() {
     let packet = v4(UDP, &udp(1, 2, b""));
     let to = |station| read(&ethernet(station, CLIENT, IPV4, &packet));
-    assert!(to(STATION).is_ok() && to([0xff; 6]).is_ok() && to([0x01, 0, 0x5e, 0, 0, 1]).is_ok());
+    assert_eq!(to(STATION), Ok(flow(CLIENT_V4, SERVER_V4, UDP, (1, 2))));
+    let in_group_frames = key(CLIENT_V4, SERVER_V4, UDP, (1, 2)).received_by(Receiver::Group);
+    for group in [[0xff; 6], [0x01, 0, 0x5e, 0, 0, 1]] {
+        assert_eq!(to(group), Ok(Headers::Flow(in_group_frames, None)));
+    }
     assert_eq!(to([0x02, 0, 0, 0, 0, 0x02]), Err(DropReason::NotForUs));
     assert_eq!(read(&ethernet(STATION, [0xff; 6], IPV4, &packet)), Err(DropReason::BadSource));
 }
@@ -190,8 +272,6 @@ fn a_wrong_ipv4_header_is_dropped_for_what_is_wrong_with_it() {
     assert_eq!(read_v4(&changed_v4(&payload, |ip| ip[0] = 0x4f)), Err(DropReason::BadLength));
     assert_eq!(read_v4(&changed_v4(&payload, |ip| ip[2..4].fill(0))), Err(DropReason::BadLength));
     assert_eq!(read_v4(&changed_v4(&payload, |ip| ip[3] += 1)), Err(DropReason::Truncated));
-    assert_eq!(read_v4(&changed_v4(&payload, |ip| ip[12..16].fill(224))), Err(DropReason::BadSource));
-    assert_eq!(read_v4(&changed_v4(&payload, |ip| ip[12..16].fill(255))), Err(DropReason::BadSource));
 }
 
 #[test]
@@ -229,35 +309,73 @@ fn a_wrong_transport_header_is_dropped_for_what_is_wrong_with_it() {
     assert_eq!(read_v6(&v6(UDP, &short)), Err(DropReason::BadLength));
 }
 
+/// An IPv6 fragment of a datagram with identification 0x09080706.
+fn v6_fragment(next: u8, offset_more: u16, payload: &[u8]) -> Result<Headers, DropReason> {
+    let [high, low] = offset_more.to_be_bytes();
+    read_v6(&v6(44, &[&[next, 0xaa, high, low, 9, 8, 7, 6], payload].concat()))
+}
+
+fn v4_fragment(protocol: u8, flags_offset: [u8; 2], payload: &[u8]) -> Result<Headers, DropReason> {
+    read_v4(&ipv4_fragment(CLIENT_V4, SERVER_V4, protocol, flags_offset, payload))
+}
+
 #[test]
 fn only_the_first_fragment_has_ports() {
     let datagram = udp(68, 67, &[0; 100]);
     let (whole, portless) = (key(CLIENT_V4, SERVER_V4, UDP, (68, 67)), key(CLIENT_V4, SERVER_V4, UDP, (0, 0)));
-    let piece =
-        |flags_offset, payload: &[u8]| read_v4(&ipv4_fragment(CLIENT_V4, SERVER_V4, UDP, flags_offset, payload));
-    assert_eq!(piece([0x20, 0], &datagram[..64]), Ok(first(whole, 0x1234, 8)));
-    assert_eq!(piece([0x20, 8], &datagram[64..80]), Ok(later(portless, 0x1234, 64)));
-    assert_eq!(piece([0x00, 10], &datagram[80..]), Ok(later(portless, 0x1234, 80)));
-    assert_eq!(piece([0x20, 0], &datagram[..7]), Err(DropReason::Truncated), "a first one that hides its ports");
+    let piece = |flags_offset, payload: &[u8]| v4_fragment(UDP, flags_offset, payload);
+    assert_eq!(piece([0x20, 0], &datagram[..64]), Ok(fragment(whole, 0x1234, 0..64)));
+    assert_eq!(piece([0x20, 8], &datagram[64..80]), Ok(fragment(portless, 0x1234, 64..80)));
+    assert_eq!(piece([0x00, 10], &datagram[80..]), Ok(last(portless, 0x1234, 80..108)));
     let (whole, portless) = (key(CLIENT_V6, SERVER_V6, UDP, (68, 67)), key(CLIENT_V6, SERVER_V6, UDP, (0, 0)));
-    let piece = |offset_more: [u8; 2], payload: &[u8]| {
-        let header = [UDP, 0xaa, offset_more[0], offset_more[1], 9, 8, 7, 6];
-        read_v6(&v6(44, &[&header, payload].concat()))
-    };
-    assert_eq!(piece([0, 1], &datagram[..64]), Ok(first(whole, 0x0908_0706, 8)));
-    assert_eq!(piece([0, 64 | 1], &datagram[64..80]), Ok(later(portless, 0x0908_0706, 64)));
-    assert_eq!(piece([0, 80], &datagram[80..]), Ok(later(portless, 0x0908_0706, 80)));
-    assert_eq!(piece([0, 0], &datagram), Ok(Headers::Flow(whole, None)));
-    assert_eq!(piece([0, 0], &datagram[..64]), Err(DropReason::BadLength), "whole, but for the datagram's length");
+    let piece = |offset_more, payload: &[u8]| v6_fragment(UDP, offset_more, payload);
+    assert_eq!(piece(1, &datagram[..64]), Ok(fragment(whole, 0x0908_0706, 0..64)));
+    assert_eq!(piece(64 | 1, &datagram[64..80]), Ok(fragment(portless, 0x0908_0706, 64..80)));
+    assert_eq!(piece(80, &datagram[80..]), Ok(last(portless, 0x0908_0706, 80..108)));
+    assert_eq!(piece(0, &datagram), Ok(Headers::Flow(whole, None)));
+    assert_eq!(piece(0, &datagram[..64]), Err(DropReason::BadLength), "whole, but for the datagram's length");
 }
 
 #[test]
-fn a_first_fragments_headers_end_behind_its_extension_headers_and_those_of_its_transport() {
-    let flow_of = |from: IpAddr, to: IpAddr, protocol, ports| key(from, to, protocol, ports);
+fn a_first_fragment_without_the_headers_to_classify_it_by_is_dropped_as_tiny() {
+    for (protocol, payload) in [(TCP, &segment(1, 2, SYN, b"")[..16]), (UDP, &[]), (TCP, &segment(1, 2, SYN, b"")[..8])]
+    {
+        let expected = if payload.is_empty() { DropReason::FragmentLength } else { DropReason::TinyFragment };
+        assert_eq!(v4_fragment(protocol, [0x20, 0], payload), Err(expected));
+        assert_eq!(v6_fragment(protocol, 1, payload), Err(expected));
+    }
+    // Its extension headers, too: the transport's is not there, or not even all of them are.
+    assert_eq!(v6_fragment(60, 1, &[TCP, 0, 1, 4, 0, 0, 0, 0]), Err(DropReason::TinyFragment));
+    assert_eq!(v6_fragment(60, 1, &[TCP, 1, 1, 4, 0, 0, 0, 0]), Err(DropReason::TinyFragment));
+    assert!(v4_fragment(UDP, [0x20, 0], &udp(1, 2, b"")).is_ok());
+}
+
+#[test]
+fn a_fragment_that_no_sender_makes_is_dropped_for_what_is_wrong_with_it() {
+    for len in [0, 1, 7, 9, 63] {
+        assert_eq!(v4_fragment(UDP, [0x20, 8], &vec![0; len]), Err(DropReason::FragmentLength), "{len}");
+        assert_eq!(v6_fragment(UDP, 64 | 1, &vec![0; len]), Err(DropReason::FragmentLength), "{len}");
+        assert_eq!(v4_fragment(UDP, [0, 8], &vec![0; len]).is_ok(), len > 0, "the last one, of {len}");
+        assert_eq!(v6_fragment(UDP, 64, &vec![0; len]).is_ok(), len > 0, "the last one, of {len}");
+    }
+    // The longest packet has 65,535 bytes: 65,515 behind an IPv4 header, all of them behind an IPv6 header.
+    let portless = key(CLIENT_V4, SERVER_V4, UDP, (0, 0));
+    assert_eq!(v4_fragment(UDP, [0x1f, 0xfd], &[0; 3]), Ok(last(portless, 0x1234, 65_512..65_515)));
+    assert_eq!(v4_fragment(UDP, [0x1f, 0xfd], &[0; 4]), Err(DropReason::FragmentTooFar));
+    assert_eq!(v4_fragment(UDP, [0x1f, 0xff], &[0; 1000]), Err(DropReason::FragmentTooFar), "a ping of death");
+    let portless = key(CLIENT_V6, SERVER_V6, UDP, (0, 0));
+    assert_eq!(v6_fragment(UDP, 0xfff8, &[0; 7]), Ok(last(portless, 0x0908_0706, 65_528..65_535)));
+    assert_eq!(v6_fragment(UDP, 0xfff8, &[0; 8]), Err(DropReason::FragmentTooFar));
+    let behind_options = [&[44, 0, 1, 4, 0, 0, 0, 0, UDP, 0, 0xff, 0xf8, 0, 0, 0, 9][..], &[0; 1]].concat();
+    assert_eq!(read_v6(&v6(0, &behind_options)), Err(DropReason::FragmentTooFar), "with its other headers");
+}
+
+#[test]
+fn a_first_fragment_of_ipv6_has_the_headers_behind_the_fragment_header() {
     let tcp = segment(4000, 80, SYN, &[0; 12]);
     let part = read_v4(&ipv4_fragment(CLIENT_V4, SERVER_V4, TCP, [0x20, 0], &tcp));
-    assert_eq!(part, Ok(first(flow_of(CLIENT_V4.into(), SERVER_V4.into(), TCP, (4000, 80)), 0x1234, 20)));
-    let expected = flow_of(CLIENT_V6.into(), SERVER_V6.into(), TCP, (4000, 80));
+    assert_eq!(part, Ok(fragment(key(CLIENT_V4, SERVER_V4, TCP, (4000, 80)), 0x1234, 0..32)));
+    let expected = key(CLIENT_V6, SERVER_V6, TCP, (4000, 80));
     for options in [0, 8, 16, 64] {
         let mut header = vec![0; options];
         if options > 0 {
@@ -266,10 +384,13 @@ fn a_first_fragments_headers_end_behind_its_extension_headers_and_those_of_its_t
         let next = if options > 0 { 60 } else { TCP };
         // Headers before the fragment header are not part of the datagram.
         let hop_by_hop = [44, 0, 1, 4, 0, 0, 0, 0];
-        let fragment = [next, 0, 0, 1, 0, 0, 0, 9];
-        let packet = v6(0, &[&hop_by_hop[..], &fragment, &header, &tcp].concat());
-        assert_eq!(read_v6(&packet), Ok(first(expected, 9, options as u16 + 20)));
+        let piece = [next, 0, 0, 1, 0, 0, 0, 9];
+        let packet = v6(0, &[&hop_by_hop[..], &piece, &header, &tcp].concat());
+        assert_eq!(read_v6(&packet), Ok(fragment(expected, 9, 0..options as u16 + 32)));
     }
+    let piece = [44, 0, 0, 1, 0, 0, 0, 9];
+    let nested = [&piece[..], &[TCP, 0, 0, 1, 0, 0, 0, 7], &tcp].concat();
+    assert_eq!(read_v6(&v6(44, &nested)), Err(DropReason::TooManyExtensions), "a fragment of a fragment");
 }
 
 #[test]
@@ -285,6 +406,10 @@ fn all_fragments_of_a_datagram_share_one_key_that_no_flow_has() {
     // Fragments of an IPv6 packet may name different next headers.
     let v6 = |protocol| key(CLIENT_V6, SERVER_V6, protocol, (0, 0));
     assert_eq!(name(v6(UDP).with_ports(68, 67)), name(v6(60)));
+    for flow in [v4.with_ports(68, 67), icmp.with_icmp_type(8), v6(UDP).with_ports(68, 67), v6(58).with_icmp_type(128)]
+    {
+        assert_eq!(name(flow).of_datagram(flow.beyond_datagram()), flow);
+    }
 }
 
 #[test]
@@ -293,7 +418,8 @@ fn extension_headers_are_walked_and_no_more_than_eight() {
         let mut payload = Vec::new();
         for place in 0..count {
             let next = if place + 1 == count { UDP } else { [43, 60][place % 2] };
-            payload.extend([next, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            // As a routing header, one of type 4.
+            payload.extend([next, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
         payload.extend(udp(68, 67, b""));
         v6(if count == 0 { UDP } else { 0 }, &payload)
@@ -318,7 +444,7 @@ fn a_wrong_ipv6_header_is_dropped_for_what_is_wrong_with_it() {
     };
     assert_eq!(changed(|ip| ip[0] = 0x40), Err(DropReason::BadVersion));
     assert_eq!(changed(|ip| ip[5] += 1), Err(DropReason::Truncated));
-    assert_eq!(changed(|ip| ip[8] = 0xff), Err(DropReason::BadSource));
+    assert_eq!(changed(|ip| ip[4..6].fill(0)), Err(DropReason::Truncated), "a jumbogram has no place in a frame");
 }
 
 #[test]
@@ -365,7 +491,7 @@ fn segments_that_begin_or_end_a_connection_are_recognised_and_never_take_the_sho
         let plain = plain::read(&frames[0], PortIndex(3), EthernetAddress(STATION));
         assert_eq!(plain.is_some(), flags & (SYN | FIN | RST) == 0, "flags {flags:#x}");
     }
-    let fragment = to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, TCP, [0x20, 0], &segment(4000, 80, FIN, b"")));
+    let fragment = to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, TCP, [0x20, 0], &segment(4000, 80, FIN, b"data")));
     assert!(matches!(read(&fragment), Ok(Headers::Fragment(_))));
     assert_eq!(super::milestone(&fragment), None);
 }
@@ -383,11 +509,11 @@ fn valid_frames() -> Vec<Vec<u8>> {
         tagged(&to_station(&v6(UDP, &udp(68, 67, b"data"))), &[(0x8100, 100), (0x8100, 20)]),
         tagged(&arp_request((CLIENT, CLIENT_V4), SERVER_V4), &[(0x8100, 0)]),
         tagged(&frames::solicitation(CLIENT_V6, SERVER_V6), &[(0x8100, 0)]),
-        to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, ICMP, [0x20, 0], &icmp_echo(7))),
+        to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, ICMP, [0x20, 0], &icmp_echo(7)[..16])),
         to_station(&ipv4_fragment(CLIENT_V4, SERVER_V4, UDP, [0x20, 8], &[0; 64])),
         to_station(&v6(UDP, &udp(68, 67, b"data"))),
         to_station(&v6(TCP, &tcp(4000, 80, b"data"))),
-        to_station(&v6(44, &[&fragment[..], &udp(68, 67, b"data")].concat())),
+        to_station(&v6(44, &[&fragment[..], &udp(68, 67, b"8 bytes.")].concat())),
         to_station(&v6(0, &[&[60, 0, 0, 0, 0, 0, 0, 0, UDP, 0, 0, 0, 0, 0, 0, 0][..], &udp(68, 67, b"")].concat())),
         frames::solicitation(CLIENT_V6, SERVER_V6),
         arp_request((CLIENT, CLIENT_V4), SERVER_V4),

@@ -1,11 +1,13 @@
 //! What the headers after IP's say about a flow: ports, ICMP types, and the begin and end of TCP connections.
 
-use super::key::{FlowKey, TCP, UDP};
+use super::key::{FlowKey, ICMP, TCP, UDP, is_icmp_error};
 use super::{Part, be16};
 use crate::drops::DropReason;
 
 const TCP_HEADER_MIN: usize = 20;
 const UDP_HEADER: usize = 8;
+/// The type of redirects of ICMP. Those of ICMPv6 are messages of neighbour discovery.
+const REDIRECT: u8 = 5;
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -45,8 +47,13 @@ impl TcpEvent {
 pub(super) enum TransportInfo {
     Nothing,
     Ports(u16, u16),
-    Segment { ports: (u16, u16), milestone: Option<TcpEvent> },
+    Segment {
+        ports: (u16, u16),
+        milestone: Option<TcpEvent>,
+    },
     IcmpType(u8),
+    /// The type of an error about a packet.
+    IcmpError(u8),
 }
 
 impl TransportInfo {
@@ -57,18 +64,7 @@ impl TransportInfo {
             Self::Ports(source, destination) | Self::Segment { ports: (source, destination), .. } => {
                 flow.with_ports(source, destination)
             }
-            Self::IcmpType(icmp_type) => flow.with_icmp_type(icmp_type),
-        }
-    }
-
-    /// Returns how many bytes of the header the fields were read from.
-    #[inline(always)]
-    pub(super) fn header_bytes(self) -> u16 {
-        match self {
-            Self::Nothing => 0,
-            Self::Ports(..) => UDP_HEADER as u16,
-            Self::Segment { .. } => TCP_HEADER_MIN as u16,
-            Self::IcmpType(_) => 1,
+            Self::IcmpType(icmp_type) | Self::IcmpError(icmp_type) => flow.with_icmp_type(icmp_type),
         }
     }
 
@@ -76,7 +72,7 @@ impl TransportInfo {
     pub(super) fn milestone(self) -> Option<TcpEvent> {
         match self {
             Self::Segment { milestone, .. } => milestone,
-            Self::Nothing | Self::Ports(..) | Self::IcmpType(_) => None,
+            Self::Nothing | Self::Ports(..) | Self::IcmpType(_) | Self::IcmpError(_) => None,
         }
     }
 }
@@ -107,9 +103,38 @@ pub(super) fn read(protocol: u8, icmp: u8, payload: &[u8], part: Part) -> Result
             let ports = (be16(header[0], header[1]), be16(header[2], header[3]));
             Ok(TransportInfo::Segment { ports, milestone: TcpEvent::of(header[13]) })
         }
-        _ if protocol == icmp => {
-            payload.first().map(|icmp_type| TransportInfo::IcmpType(*icmp_type)).ok_or(DropReason::Truncated)
-        }
+        _ if protocol == icmp => read_message(icmp, payload, part),
         _ => Ok(TransportInfo::Nothing),
+    }
+}
+
+/// Reads the type of a message of ICMP or ICMPv6.
+fn read_message(icmp: u8, payload: &[u8], part: Part) -> Result<TransportInfo, DropReason> {
+    let icmp_type = *payload.first().ok_or(DropReason::Truncated)?;
+    if icmp == ICMP && icmp_type == REDIRECT {
+        return Err(DropReason::Redirect);
+    }
+    match (is_icmp_error(icmp, icmp_type), part) {
+        (false, _) => Ok(TransportInfo::IcmpType(icmp_type)),
+        (true, Part::Whole) => Ok(TransportInfo::IcmpError(icmp_type)),
+        // An error fits into the shortest packet that must not be fragmented (RFC 1812, 4.3.2.3; RFC 4443, 2.4).
+        (true, Part::First | Part::Later) => Err(DropReason::BadQuote),
+    }
+}
+
+/// Adds to a flow what the start of a quoted packet of this protocol says, whatever its length. Returns `None` if the
+/// quote ends before that, or is of a message that no error may be about (RFC 1122, section 3.2.2).
+pub(super) fn add_quoted(flow: FlowKey, icmp: u8, quote: &[u8]) -> Option<FlowKey> {
+    match flow.protocol() {
+        TCP | UDP => {
+            let ports = quote.first_chunk::<4>()?;
+            Some(flow.with_ports(be16(ports[0], ports[1]), be16(ports[2], ports[3])))
+        }
+        protocol if protocol == icmp => {
+            let icmp_type = *quote.first()?;
+            let is_about_none = is_icmp_error(icmp, icmp_type) || icmp == ICMP && icmp_type == REDIRECT;
+            (!is_about_none).then(|| flow.with_icmp_type(icmp_type))
+        }
+        _ => Some(flow),
     }
 }

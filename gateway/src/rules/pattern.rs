@@ -45,8 +45,12 @@ impl Pattern {
         if let Some(protocol) = matches.protocol {
             pattern.demand(Field::PROTOCOL, protocol.into());
         }
-        if let Some(icmp_type) = matches.icmp_type {
-            pattern.demand(Field::ICMP_TYPE, ICMP_TYPE_THERE | u64::from(icmp_type));
+        match matches.icmp_type {
+            Some(icmp_type) => pattern.demand(Field::ICMP_TYPE, ICMP_TYPE_THERE | u64::from(icmp_type)),
+            None => pattern.demand(Field::ERROR_WANTED, 0),
+        }
+        if !matches.destination.as_ref().is_some_and(names_group) {
+            pattern.demand(Field::GROUP_WANTED, 0);
         }
         for (net, word) in [(&matches.source, 0), (&matches.destination, 2)] {
             if let Some(net) = net {
@@ -79,6 +83,15 @@ impl Pattern {
         different == 0
             && lies_in(Field::SOURCE_PORT.of(flow), self.source_ports)
             && lies_in(Field::DESTINATION_PORT.of(flow), self.destination_ports)
+    }
+}
+
+/// Returns whether a destination in this network is named as a group's or a broadcast address: if all of the network is
+/// multicast, or it is one address. (Which other addresses are for broadcast depends on the port.)
+fn names_group(net: &IpNet) -> bool {
+    match net {
+        IpNet::V4(net) => net.prefix_len() == 32 || net.prefix_len() >= 4 && net.network().is_multicast(),
+        IpNet::V6(net) => net.prefix_len() >= 8 && net.network().is_multicast(),
     }
 }
 

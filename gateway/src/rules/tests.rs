@@ -1,7 +1,7 @@
 //! Tests of [`super`] against a naive search that shares no code with it.
 
 use super::*;
-use crate::headers::Ingress;
+use crate::headers::{Ingress, Wanted};
 use ipnet::{Ipv4Net, Ipv6Net};
 use proptest::option;
 use proptest::prelude::*;
@@ -65,7 +65,8 @@ pub(crate) fn flow() -> impl Strategy<Value = FlowKey> {
             }
         },
     );
-    (key, 0_u16..4, 0_u16..4, 0_u8..3).prop_map(|(key, source_port, destination_port, icmp_type)| {
+    // No types of errors.
+    (key, 0_u16..4, 0_u16..4, 128_u8..131).prop_map(|(key, source_port, destination_port, icmp_type)| {
         match (key.protocol(), key.source()) {
             (6 | 17, _) => key.with_ports(source_port, destination_port),
             (1, IpAddr::V4(_)) | (58, IpAddr::V6(_)) => key.with_icmp_type(icmp_type),
@@ -80,7 +81,7 @@ fn ports() -> impl Strategy<Value = Option<RangeInclusive<u16>>> {
 
 fn matches() -> impl Strategy<Value = Match> {
     let addresses = (option::of(net()), option::of(net()));
-    let kind = (option::of(protocol()), option::weighted(0.2, 0_u8..3), ports(), ports());
+    let kind = (option::of(protocol()), option::weighted(0.2, 128_u8..131), ports(), ports());
     (option::of(0_u16..2), vlan(), addresses, kind).prop_map(
         |(port, vlan, (source, destination), (protocol, icmp_type, source_ports, destination_ports))| Match {
             port: port.map(PortIndex),
@@ -151,6 +152,56 @@ proptest! {
             prop_assert_eq!(set.lookup(&flow), naive_lookup(&rules, &flow));
         }
     }
+}
+
+fn searched(set: &RuleSet, flow: FlowKey, wanted: Wanted) -> Option<ChainIndex> {
+    set.lookup(&flow.wanted_by(wanted)).and_then(|rule| rule.chain)
+}
+
+#[test]
+fn groups_match_rules_only_that_name_them_as_destination() {
+    let ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
+    let (to_v4, to_v6) = (
+        |to: &str| FlowKey::ipv4([10, 0, 0, 1].into(), to.parse().unwrap(), 17, ingress),
+        |to: &str| FlowKey::ipv6(Ipv6Addr::LOCALHOST, to.parse().unwrap(), 17, ingress),
+    );
+    let named =
+        ["224.0.0.0/4", "239.255.255.250/32", "255.255.255.255/32", "10.0.0.255/32", "ff00::/8", "ff02::1:2/128"];
+    let wide = ["0.0.0.0/0", "128.0.0.0/1", "224.0.0.0/3", "10.0.0.0/24", "255.255.255.254/31", "::/0", "f000::/4"];
+    let to_net = |chain: usize, net: &str| {
+        let matches = Match { destination: Some(net.parse().unwrap()), ..Match::default() };
+        // The wide ones come first.
+        rule(wide.contains(&net).into(), chain as u32, matches)
+    };
+    let everything = rule(9, 99, Match { protocol: Some(17), ..Match::default() });
+    let mut rules: Vec<Rule> = named.iter().chain(&wide).enumerate().map(|(chain, net)| to_net(chain, net)).collect();
+    rules.push(everything);
+    let set = RuleSet::new(rules, &chains(100)).unwrap();
+    let group = Wanted { group: true, error: false };
+    for (flow, chain) in [
+        (to_v4("224.0.0.1"), Some(0)),
+        (to_v4("239.255.255.250"), Some(0)),
+        (to_v4("255.255.255.255"), Some(2)),
+        (to_v4("10.0.0.255"), Some(3)),
+        (to_v4("10.0.1.255"), None),
+        (to_v6("ff02::1"), Some(4)),
+        (to_v6("ff02::1:2"), Some(4)),
+    ] {
+        assert_eq!(searched(&set, flow, group), chain.map(ChainIndex), "{flow:?}");
+        assert_eq!(searched(&set, flow, Wanted::default()), Some(ChainIndex(99)), "{flow:?}, as a host's address");
+    }
+}
+
+#[test]
+fn errors_match_rules_only_that_name_their_type() {
+    let ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
+    let icmp = |icmp_type| Match { protocol: Some(1), icmp_type, ..Match::default() };
+    let rules = vec![rule(9, 0, Match::default()), rule(8, 1, icmp(None)), rule(0, 2, icmp(Some(3)))];
+    let set = RuleSet::new(rules, &chains(3)).unwrap();
+    let flow = FlowKey::ipv4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1, ingress);
+    let error = Wanted { group: false, error: true };
+    assert_eq!(searched(&set, flow.with_icmp_type(3), error), Some(ChainIndex(2)));
+    assert_eq!(searched(&set, flow.with_icmp_type(11), error), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use pinion_gateway::drops::DropReason;
-use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, TcpEvent, Vlan, parse};
+use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, TcpEvent, Vlan, answered_flow, parse};
 use pinion_gateway::neighbor::Neighbors;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
@@ -50,6 +50,10 @@ fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
             assert_other_parser_agrees(frame, &flow, None, milestone);
             assert!(milestone.is_none() || flow.protocol() == IpNumber::TCP.0);
         }
+        Ok(Headers::IcmpError(flow)) => {
+            assert_other_parser_agrees(frame, &flow, None, None);
+            assert_answers_come_to_the_same_host(frame, &flow);
+        }
         Ok(Headers::Fragment(fragment)) => assert_other_parser_agrees(frame, &fragment.flow, Some(&fragment), None),
         Ok(Headers::Arp) => check_answer(frame, Neighbors::answer_arp, assert_answers_arp),
         Ok(Headers::NeighborDiscovery) => check_answer(frame, Neighbors::answer_solicitation, assert_advertises),
@@ -59,6 +63,16 @@ fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
         assert_padding_changes_nothing(frame, read);
     }
     read
+}
+
+/// Checks that the answers to what an error quotes would go where the error goes, by the same port and VLAN.
+fn assert_answers_come_to_the_same_host(frame: &[u8], error: &FlowKey) {
+    match answered_flow(frame, error) {
+        Ok(answered) => {
+            assert_eq!((answered.destination(), answered.ingress()), (error.destination(), error.ingress()));
+        }
+        Err(reason) => assert!(matches!(reason, DropReason::BadQuote | DropReason::ForgedError), "{reason}"),
+    }
 }
 
 fn assert_padding_changes_nothing(frame: &[u8], read: Result<Headers, DropReason>) {

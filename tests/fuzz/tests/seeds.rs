@@ -27,6 +27,7 @@ fn every_frame_is_read_as_its_name_says() {
         let read = headers::check(&frame);
         let as_named = match name.split('-').next() {
             Some("flow" | "tagged") => matches!(read, Ok(Headers::Flow(..))),
+            Some("error") => matches!(read, Ok(Headers::IcmpError(_))),
             Some("fragment") => matches!(read, Ok(Headers::Fragment(_))),
             Some("arp") => read == Ok(Headers::Arp),
             Some("discovery") => read == Ok(Headers::NeighborDiscovery),

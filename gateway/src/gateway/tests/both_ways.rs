@@ -5,6 +5,8 @@ use crate::flows::entry_fwp::{EntryFwp, WayBack};
 
 const INSIDE: usize = 0;
 const OUTSIDE: usize = 1;
+/// A server on the outside.
+const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);
 /// The number of an instance's last FWP is the number of its first FWP plus this.
 const LAST: u64 = 1000;
 
@@ -48,8 +50,8 @@ fn frames_of_the_way_back_enter_the_same_instance_by_its_last_stage() {
     rig.ready_both_ways(7);
     // As a new client, from the flow cache, and from the memo.
     for _ in 0..3 {
-        rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
-        rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
+        rig.send_by(INSIDE, between(client(1), FAR, (9, 53)));
+        rig.send_by(OUTSIDE, between(FAR, client(1), (53, 9)));
         rig.send_by(OUTSIDE, ping(2, 1));
         assert_eq!(rig.targets(), [7, 1007, 1007]);
     }
@@ -60,12 +62,12 @@ fn frames_of_the_way_back_enter_the_same_instance_by_its_last_stage() {
 fn the_client_of_a_backward_frame_is_its_receiver() {
     let mut rig = Rig::both_ways(Policy::PerClient);
     (1..=3).for_each(|instance| rig.ready_both_ways(instance));
-    rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
-    rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
-    rig.send_by(OUTSIDE, between(SERVER, client(1), (80, 10)));
+    rig.send_by(INSIDE, between(client(1), FAR, (9, 53)));
+    rig.send_by(OUTSIDE, between(FAR, client(1), (53, 9)));
+    rig.send_by(OUTSIDE, between(FAR, client(1), (80, 10)));
     // A client that is first addressed from outside gets an instance, too.
-    rig.send_by(OUTSIDE, between(SERVER, client(2), (53, 9)));
-    rig.send_by(INSIDE, between(client(2), SERVER, (9, 53)));
+    rig.send_by(OUTSIDE, between(FAR, client(2), (53, 9)));
+    rig.send_by(INSIDE, between(client(2), FAR, (9, 53)));
     assert_eq!(rig.targets(), [3, 1003, 1003, 1002, 2]);
     rig.assert_no_buffer_leaked();
 }
@@ -74,12 +76,12 @@ fn the_client_of_a_backward_frame_is_its_receiver() {
 fn a_flow_and_its_answers_meet_the_same_instance() {
     let mut rig = Rig::both_ways(Policy::PerFlow);
     (1..=3).for_each(|instance| rig.ready_both_ways(instance));
-    rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
-    rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
-    rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 10)));
-    rig.send_by(INSIDE, between(client(1), SERVER, (10, 53)));
+    rig.send_by(INSIDE, between(client(1), FAR, (9, 53)));
+    rig.send_by(OUTSIDE, between(FAR, client(1), (53, 9)));
+    rig.send_by(OUTSIDE, between(FAR, client(1), (53, 10)));
+    rig.send_by(INSIDE, between(client(1), FAR, (10, 53)));
     // The same ports the other way round belong to another flow.
-    rig.send_by(INSIDE, between(client(1), SERVER, (53, 9)));
+    rig.send_by(INSIDE, between(client(1), FAR, (53, 9)));
     assert_eq!(rig.targets(), [3, 1003, 1002, 2, 1]);
     rig.assert_no_buffer_leaked();
 }
@@ -87,8 +89,8 @@ fn a_flow_and_its_answers_meet_the_same_instance() {
 #[test]
 fn frames_of_both_sides_that_waited_enter_by_the_stage_of_their_side() {
     let mut rig = Rig::both_ways(Policy::PerClient);
-    rig.send_by(OUTSIDE, between(SERVER, client(1), (53, 9)));
-    rig.send_by(INSIDE, between(client(1), SERVER, (9, 53)));
+    rig.send_by(OUTSIDE, between(FAR, client(1), (53, 9)));
+    rig.send_by(INSIDE, between(client(1), FAR, (9, 53)));
     assert_eq!(rig.targets(), []);
     rig.ready_both_ways(5);
     assert_eq!(rig.targets(), [1005, 5]);

@@ -31,7 +31,7 @@ impl Rig {
 /// A datagram of an IPv6 host of this network, with this number in it.
 fn datagram_v6(network: u16, host: u64) -> Vec<u8> {
     let from = Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(network) << 64 | u128::from(host));
-    to_station(&ipv6(from, Ipv6Addr::LOCALHOST, UDP, 64, &udp(1000, 53, b"data")))
+    to_station(&ipv6(from, "fd77::2".parse().unwrap(), UDP, 64, &udp(1000, 53, b"data")))
 }
 
 fn datagram_of_flow(client: u8, source_port: u16) -> Vec<u8> {
@@ -81,7 +81,7 @@ fn one_sender_to_many_clients_behind_a_chain_with_a_way_back_is_limited() {
     rig.set_rules_both_ways(vec![rule(Policy::PerClient, 0)], outside);
     (1..=8).for_each(|instance| rig.limited_ready(instance));
     for receiver in 0..10 {
-        let mut frame = to_station(&ipv4(SERVER, client(receiver), UDP, &udp(53, 1000, b"data")));
+        let mut frame = to_station(&ipv4([192, 0, 2, 53].into(), client(receiver), UDP, &udp(53, 1000, b"data")));
         frame[4] = 1;
         rig.peers[1].send(&frame).unwrap();
         rig.poll();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pinion_control::manifest::Contents;
-use pinion_control::model::{Chain, Match, Policy, Rule, RuleName, VlanId};
+use pinion_control::model::{Chain, Match, Policy, Protocol, Rule, RuleName, VlanId};
 
 use super::account::{Account, Records};
 use super::capture::{Capture, Captured, LeftOut, Record, Sink, no_ethernet};
@@ -114,17 +114,35 @@ fn with_rules(
     };
     let own = contents.rules.iter().find(|rule| rule.tenant == chain.tenant && rule.chain == chain.name);
     let policy = own.map_or(Policy::Shared, |rule| rule.policy);
-    let rules = tags.iter().enumerate().map(|(at, tags)| rule_for(at, *tags, chain, policy)).collect();
-    contents.rules = rules;
+    let matchers = tags.iter().flat_map(|tags| everything_in(*tags)).enumerate();
+    contents.rules = matchers.map(|(at, matcher)| rule_for(at, matcher, chain, policy)).collect();
     Ok(contents)
 }
 
-fn rule_for(at: usize, (vlan, inner_vlan): Tags, chain: &Chain, policy: Policy) -> Rule {
+/// Destinations and messages that only rules match that name them: groups, all hosts, and ICMP errors.
+const GROUPS: [&str; 3] = ["224.0.0.0/4", "255.255.255.255", "ff00::/8"];
+const ERRORS: [(Protocol, &[u8]); 2] = [(Protocol::ICMP, &[3, 4, 11, 12]), (Protocol::ICMPV6, &[1, 2, 3, 4])];
+
+/// Returns matches that together match all packets with these tags.
+fn everything_in((vlan, inner_vlan): Tags) -> impl Iterator<Item = Match> {
+    let of_tags = move || Match { vlan, inner_vlan, ..Match::default() };
+    let groups = GROUPS.map(|group| Some(group.parse().expect("it is a prefix")));
+    let errors = ERRORS.into_iter().flat_map(|(protocol, types)| types.iter().map(move |kind| (protocol, *kind)));
+    std::iter::once(of_tags())
+        .chain(groups.into_iter().map(move |destination| Match { destination, ..of_tags() }))
+        .chain(errors.map(move |(protocol, icmp_type)| Match {
+            protocol: Some(protocol),
+            icmp_type: Some(icmp_type),
+            ..of_tags()
+        }))
+}
+
+fn rule_for(at: usize, matcher: Match, chain: &Chain, policy: Policy) -> Rule {
     Rule {
         tenant: chain.tenant.clone(),
         name: RuleName::new(format!("frames-{at}")).expect("it is a rule's name"),
         priority: 0,
-        matcher: Match { vlan, inner_vlan, ..Match::default() },
+        matcher,
         policy,
         chain: chain.name.clone(),
     }
@@ -212,6 +230,16 @@ impl Player<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_rules_for_all_frames_name_groups_and_errors_in_each_vlan() {
+        let vlan = VlanId::new(7).ok();
+        let matches: Vec<Match> = everything_in((vlan, None)).collect();
+        assert!(matches.iter().all(|matcher| matcher.vlan == vlan && matcher.check().is_ok()));
+        let shown: Vec<String> = matches.iter().map(Match::to_string).collect();
+        assert_eq!(shown[..3], ["vlan 7", "vlan 7, destination 224.0.0.0/4", "vlan 7, destination 255.255.255.255/32"]);
+        assert_eq!((shown.len(), shown[11].as_str()), (12, "vlan 7, protocol icmpv6, icmp-type 4"));
+    }
 
     #[test]
     fn tags_are_read_as_a_node_does() {

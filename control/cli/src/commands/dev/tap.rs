@@ -4,7 +4,7 @@
 //! The kernel's side has an address beside them, or the one that the user gives.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
 use ipnet::IpNet;
@@ -87,7 +87,8 @@ fn host_of(destination: IpNet) -> Option<IpAddr> {
     }
     let is_host = destination.prefix_len() == destination.max_prefix_len();
     let host = if is_host { Some(destination.addr()) } else { destination.hosts().nth(1) };
-    host.filter(|host| !host.is_multicast() && !host.is_unspecified() && !host.is_loopback())
+    let is_of_none = |host: &IpAddr| host.is_unspecified() || host.is_loopback() || *host == Ipv4Addr::BROADCAST;
+    host.filter(|host| !host.is_multicast() && !is_of_none(host))
 }
 
 /// Returns an address for the kernel's side, in a network around the first of these.

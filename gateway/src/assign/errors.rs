@@ -1,0 +1,45 @@
+//! ICMP and ICMPv6 errors: which instance gets one.
+//!
+//! An error belongs to the flow of the packet that it quotes. That packet was sent by an instance here, or passed
+//! through one; so the error goes to the instance that gets the answers to the packet. It never starts one, and prolongs
+//! the life of none: anyone can make up a quote. If there is no such instance, the error may still be what a rule asks for
+//! that names its ICMP type; it is a packet like others then.
+
+use super::addresses::Destination;
+use super::{Assigner, Assignment};
+use crate::drops::DropReason;
+use crate::flows::InstanceKey;
+use crate::flows::cache::FlowLookup;
+use crate::headers::{FlowKey, answered_flow};
+
+impl Assigner {
+    /// Returns where an ICMP error goes. `flow` is its own, not that of the packet that it quotes. Errors are rare: each
+    /// costs a search through the rules.
+    pub(crate) fn assign_error(&mut self, lead: FlowLookup, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
+        let answered = match self.own_addresses.judge(flow) {
+            // What quotes a packet goes to that packet's sender, which is one host.
+            Ok(Destination::Group) => Err(DropReason::ForgedError),
+            Ok(Destination::Host) => answered_flow(frame, flow),
+            Err(reason) => Err(reason),
+        };
+        let answered = match answered {
+            Ok(answered) => answered,
+            Err(reason) => return Assignment::Drop(reason),
+        };
+        let key = self.key_of_answers(&answered);
+        if let Some(slot) = key.and_then(|key| self.bound_to(&key)) {
+            return Assignment::To(self.instances.entrance(slot).of(flow.ingress().port));
+        }
+        match (self.assign_flow(lead, flow, frame, now_ns), key) {
+            // Frames of the flow may wait for their instance: then the error does, too.
+            (Assignment::Drop(otherwise @ DropReason::ErrorWithoutFlow), Some(key)) => {
+                Assignment::Join { key, source: None, otherwise }
+            }
+            (other, _) => other,
+        }
+    }
+
+    fn key_of_answers(&self, answered: &FlowKey) -> Option<InstanceKey> {
+        self.rule_for(answered).ok().and_then(|rule| self.key(rule, answered))
+    }
+}
