@@ -35,10 +35,12 @@ use crate::flows::{ClientLabel, InstanceKey};
 use crate::fwp_times::{ActivationClock, KeepAlives};
 use crate::headers::plain::{self, PlainFlow};
 use crate::headers::stray::{Worth, worth_of};
-use crate::headers::{self, FlowKey, Fragment, Headers, TcpEvent};
+use crate::headers::{self, FlowKey, Fragment, Headers, TcpEvent, Vlan};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
+use crate::leaving::Origins;
 use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
+use crate::neighbors::reverse_path::ReversePaths;
 use crate::rules::{Redelivery, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.
@@ -59,17 +61,17 @@ pub(crate) enum Read {
     IcmpError { flow: FlowKey, lead: FlowLookup },
     /// A fragment of a datagram.
     Fragment(Fragment),
-    /// ARP.
-    Arp,
-    /// Router or neighbour discovery.
-    NeighborDiscovery,
+    /// ARP, in this VLAN.
+    Arp(Vlan),
+    /// Router or neighbour discovery, in this VLAN.
+    NeighborDiscovery(Vlan),
     /// The frame is dropped.
     Drop(DropReason),
 }
 
 impl Read {
     /// A placeholder, where there is no frame.
-    pub(crate) const NOTHING: Self = Self::Arp;
+    pub(crate) const NOTHING: Self = Self::Arp(Vlan::UNTAGGED);
 
     /// A fragment of a datagram of this flow.
     pub(crate) fn piece_of(flow: FlowKey, lead: FlowLookup) -> Self {
@@ -98,6 +100,8 @@ pub(crate) struct Assigner {
     cache: FlowCache,
     instances: Instances,
     own_addresses: OwnAddresses,
+    origins: Origins,
+    reverse_paths: ReversePaths,
     /// By chain: whether the launcher was asked for an instance.
     wanted: Box<[bool]>,
     misses: Arc<ActivationClock>,
@@ -132,6 +136,8 @@ impl Assigner {
             cache: FlowCache::new(flows_max),
             instances: Instances::new(instances_max, waiting_max),
             own_addresses: OwnAddresses::default(),
+            origins: Origins::new(2 * flows_max),
+            reverse_paths: ReversePaths::default(),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             misses: Arc::new(misses),
             keep_alives: None,
@@ -150,6 +156,11 @@ impl Assigner {
     /// Sets the addresses of the ports.
     pub(crate) fn set_own_addresses(&mut self, own_addresses: OwnAddresses) {
         self.own_addresses = own_addresses;
+    }
+
+    /// Drops packets whose sources are not reached as `reverse_paths` ask.
+    pub(crate) fn ask_for_reverse_paths(&mut self, reverse_paths: ReversePaths) {
+        self.reverse_paths = reverse_paths;
     }
 
     /// Makes the release of idle instances depend on `keep_alives`.
@@ -243,8 +254,8 @@ impl Assigner {
             Ok(Headers::Flow(flow, Some(milestone))) => self.read_milestone(flow, milestone),
             Ok(Headers::IcmpError(flow)) => Read::IcmpError { flow, lead: self.lead(&flow) },
             Ok(Headers::Fragment(fragment)) => Read::Fragment(fragment),
-            Ok(Headers::Arp) => Read::Arp,
-            Ok(Headers::NeighborDiscovery) => Read::NeighborDiscovery,
+            Ok(Headers::Arp(vlan)) => Read::Arp(vlan),
+            Ok(Headers::NeighborDiscovery(vlan)) => Read::NeighborDiscovery(vlan),
             Err(reason) => Read::Drop(reason),
         }
     }
@@ -305,8 +316,8 @@ impl Assigner {
             Read::TcpEvent { .. }
             | Read::IcmpError { .. }
             | Read::Fragment(_)
-            | Read::Arp
-            | Read::NeighborDiscovery
+            | Read::Arp(_)
+            | Read::NeighborDiscovery(_)
             | Read::Drop(_) => None,
         }
     }
@@ -386,6 +397,9 @@ impl Assigner {
                 return Assignment::Drop(reason);
             }
         };
+        if let Some(owner) = self.rules.owner_of_origins(key.chain) {
+            self.origins.note_flow(owner, flow, now_ns);
+        }
         let of_key = self.instances.hash(&key);
         let slot = match self.instances.bound_to(&key, of_key) {
             Some(slot) => slot,
@@ -480,10 +494,17 @@ impl Assigner {
     pub(crate) fn set_rules(&mut self, rules: Arc<RuleSet>) {
         self.rules_version = self.rules_version.wrapping_add(1);
         self.memo.forget();
+        self.origins.forget_latest();
         let old = std::mem::replace(&mut self.rules, rules);
         // The launcher may have forgotten its requests, together with the chains that no longer exist.
         self.wanted.fill(false);
         self.outbox.send(Event::RulesReplaced { old });
+    }
+
+    /// Returns the rules in force, and the addresses that came in by their chains.
+    #[inline]
+    pub(crate) fn rules_and_origins(&mut self) -> (&RuleSet, &mut Origins) {
+        (&self.rules, &mut self.origins)
     }
 
     /// Returns the tenant whose chain it is.

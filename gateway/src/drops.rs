@@ -33,8 +33,7 @@ pub enum DropReason {
     UnknownEthertype,
     /// More than two VLAN tags.
     TooManyTags,
-    /// ARP or neighbour discovery in a VLAN. The node's addresses are on the untagged network, and an answer would
-    /// connect networks that are separate on purpose.
+    /// ARP or neighbour discovery in a VLAN in which the port has no addresses.
     VlanNeighbor,
     /// More IPv6 extension headers than [`crate::headers::EXTENSIONS_MAX`].
     TooManyExtensions,
@@ -80,6 +79,8 @@ pub enum DropReason {
     ErrorWithoutFlow,
     /// A packet for a group or a broadcast address that no rule names as its destination.
     GroupNotAsked,
+    /// The source address is not reached by the network that the packet came in by (`reverse_path`).
+    ReversePath,
     /// No rule matches.
     NoRule,
     /// The matching rule's chain is unavailable.
@@ -97,11 +98,28 @@ pub enum DropReason {
     LauncherBusy,
     /// The MMA does not keep up: it holds as many of the gateway's buffers as it may.
     MmaBusy,
+    /// A frame that was to leave is no IP packet, or a header claims more bytes than it has.
+    Malformed,
+    /// A frame that was to leave carries neither IPv4 nor IPv6.
+    NotIp,
+    /// A frame that was to leave is of a kind that only the node sends: ARP, router or neighbour discovery, or a message
+    /// between bridges.
+    NodeOnly,
+    /// A frame that was to leave has another station as its source than the port's.
+    ForeignStation,
+    /// A frame that was to leave is in a VLAN that no rule of its chain names.
+    ForeignVlan,
+    /// A packet that was to leave has a source address that neither is its tenant's nor came in by its chain.
+    ForgedSource,
+    /// No route of the port leads to the address that a packet was to leave for.
+    NoRoute,
+    /// The next hop of a packet that was to leave does not answer, or too many are asked for.
+    UnresolvedNeighbor,
 }
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 47] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -132,6 +150,7 @@ impl DropReason {
         Self::ForgedError,
         Self::ErrorWithoutFlow,
         Self::GroupNotAsked,
+        Self::ReversePath,
         Self::NoRule,
         Self::ChainUnavailable,
         Self::NoConnection,
@@ -140,6 +159,14 @@ impl DropReason {
         Self::PendingFull,
         Self::LauncherBusy,
         Self::MmaBusy,
+        Self::Malformed,
+        Self::NotIp,
+        Self::NodeOnly,
+        Self::ForeignStation,
+        Self::ForeignVlan,
+        Self::ForgedSource,
+        Self::NoRoute,
+        Self::UnresolvedNeighbor,
     ];
 
     /// Returns the reason's name in status reports and metrics.
@@ -176,6 +203,7 @@ impl DropReason {
             Self::ForgedError => "forged-error",
             Self::ErrorWithoutFlow => "error-without-flow",
             Self::GroupNotAsked => "group-not-asked",
+            Self::ReversePath => "reverse-path",
             Self::NoRule => "no-rule",
             Self::ChainUnavailable => "chain-unavailable",
             Self::NoConnection => "no-connection",
@@ -184,6 +212,14 @@ impl DropReason {
             Self::PendingFull => "pending-full",
             Self::LauncherBusy => "launcher-busy",
             Self::MmaBusy => "mma-busy",
+            Self::Malformed => "malformed",
+            Self::NotIp => "not-ip",
+            Self::NodeOnly => "node-only",
+            Self::ForeignStation => "foreign-station",
+            Self::ForeignVlan => "foreign-vlan",
+            Self::ForgedSource => "forged-source",
+            Self::NoRoute => "no-route",
+            Self::UnresolvedNeighbor => "unresolved-neighbor",
         }
     }
 }
@@ -230,59 +266,47 @@ impl DropCounters {
     }
 }
 
+/// The reasons that are counted by chain: those for frames whose chain is known.
+const OF_CHAINS: [DropReason; 16] = [
+    DropReason::NoConnection,
+    DropReason::SourceLimit,
+    DropReason::NoInstance,
+    DropReason::PendingFull,
+    DropReason::LauncherBusy,
+    DropReason::MmaBusy,
+    DropReason::ErrorWithoutFlow,
+    DropReason::OverlappingFragment,
+    DropReason::Malformed,
+    DropReason::NotIp,
+    DropReason::NodeOnly,
+    DropReason::ForeignStation,
+    DropReason::ForeignVlan,
+    DropReason::ForgedSource,
+    DropReason::NoRoute,
+    DropReason::UnresolvedNeighbor,
+];
+
 /// Dropped frames of one chain, which are also among the port's drops. Only the gateway's thread writes it.
 #[derive(Debug, Default)]
 pub struct ChainDrops {
-    /// [`DropReason::NoInstance`].
-    pub no_instance: Counter,
-    /// [`DropReason::PendingFull`].
-    pub pending_full: Counter,
-    /// [`DropReason::NoConnection`].
-    pub no_connection: Counter,
-    /// [`DropReason::SourceLimit`].
-    pub source_limit: Counter,
-    /// [`DropReason::LauncherBusy`].
-    pub launcher_busy: Counter,
-    /// [`DropReason::MmaBusy`].
-    pub mma_busy: Counter,
-    /// [`DropReason::ErrorWithoutFlow`].
-    pub error_without_flow: Counter,
-    /// [`DropReason::OverlappingFragment`].
-    pub overlapping_fragment: Counter,
+    counts: [Counter; OF_CHAINS.len()],
 }
 
 /// A snapshot of a chain's drops, by reason.
-pub type ChainDropCounts = [(DropReason, u64); 8];
+pub type ChainDropCounts = [(DropReason, u64); OF_CHAINS.len()];
 
 impl ChainDrops {
     fn add(&self, reason: DropReason, count: u64) {
-        match reason {
-            DropReason::NoConnection => self.no_connection.add(count),
-            DropReason::SourceLimit => self.source_limit.add(count),
-            DropReason::NoInstance => self.no_instance.add(count),
-            DropReason::PendingFull => self.pending_full.add(count),
-            DropReason::LauncherBusy => self.launcher_busy.add(count),
-            DropReason::MmaBusy => self.mma_busy.add(count),
-            DropReason::ErrorWithoutFlow => self.error_without_flow.add(count),
-            DropReason::OverlappingFragment => self.overlapping_fragment.add(count),
-            // For any other reason, the frame's chain was not known when it was dropped.
-            _ => {}
+        // For any other reason, the frame's chain was not known when it was dropped.
+        if let Some(at) = OF_CHAINS.iter().position(|of_chains| *of_chains == reason) {
+            self.counts[at].add(count);
         }
     }
 
     /// Returns every reason with its count.
     #[must_use]
     pub fn counts(&self) -> ChainDropCounts {
-        [
-            (DropReason::NoConnection, self.no_connection.value()),
-            (DropReason::SourceLimit, self.source_limit.value()),
-            (DropReason::NoInstance, self.no_instance.value()),
-            (DropReason::PendingFull, self.pending_full.value()),
-            (DropReason::LauncherBusy, self.launcher_busy.value()),
-            (DropReason::MmaBusy, self.mma_busy.value()),
-            (DropReason::ErrorWithoutFlow, self.error_without_flow.value()),
-            (DropReason::OverlappingFragment, self.overlapping_fragment.value()),
-        ]
+        std::array::from_fn(|at| (OF_CHAINS[at], self.counts[at].value()))
     }
 }
 

@@ -25,6 +25,7 @@ mod deferred_burst;
 mod fragments;
 mod handover;
 mod invocations;
+mod net_out;
 mod observer;
 mod poll;
 
@@ -34,17 +35,17 @@ use std::sync::Arc;
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::link::Outbound;
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::tuning;
 use pinion_mma::tuning::upcoming::UpcomingInstances;
-use smoltcp::wire::{EthernetAddress, EthernetFrame};
+use smoltcp::wire::EthernetAddress;
 
 use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PORTS_MAX, PortSetup};
 use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
+use self::net_out::NetOut;
 pub use self::observer::{Observer, PortObserver};
 use crate::assign::addresses::OwnAddresses;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
@@ -54,18 +55,22 @@ use crate::flows::fragments::Fragments;
 use crate::flows::pending::Pending;
 use crate::flows::sources::SourcePrefix;
 use crate::fwp_times::{ActivationClock, KeepAlives};
-use crate::headers::{self, TcpEvent};
+use crate::headers::{self, Ingress, TcpEvent};
 use crate::id::ChainIndex;
 use crate::invoke::{INVOKE_PORT, InvokePort};
 use crate::messages::outbox::Outbox;
 use crate::messages::{Command, UNPROVEN_AT_ONCE};
-use crate::neighbor::Neighbors;
-use crate::neighbor::answer_rate::AnswerRate;
+use crate::neighbors::answer_rate::AnswerRate;
+use crate::neighbors::messages;
+use crate::neighbors::network::{Network, NetworkSetup};
+use crate::neighbors::reverse_path::ReversePaths;
 use crate::port::{Alarm, BufferPool, Port, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
 
+/// Most frames that wait until neighbours have answered; half as many as may wait for instances, if that is less.
+const WAITING_MAX: usize = 256;
 const COMMANDS_PER_POLL: usize = 16;
 const IDLE_PER_POLL: usize = 32;
 const EXPIRED_PER_POLL: usize = 32;
@@ -90,6 +95,7 @@ pub struct Gateway {
     fragments: Fragments,
     handover: Handover,
     bin: BufferReturn,
+    out: NetOut,
     commands: Receiver<Command>,
     received: Vec<Frame>,
     /// What the received frames are. Valid only within a burst.
@@ -113,7 +119,12 @@ pub struct Gateway {
 struct PortState {
     port: Box<dyn Port>,
     index: PortIndex,
-    neighbors: Neighbors,
+    station: EthernetAddress,
+    /// The networks that it is in, and the number of the first among those of all ports.
+    networks: Box<[Network]>,
+    first_network: u16,
+    /// How many of its addresses have been announced.
+    announced: usize,
     answer_rate: AnswerRate,
     promiscuous: Promiscuous,
     deferred: DeferredBurst,
@@ -127,7 +138,7 @@ impl PortState {
     fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
         match (self.promiscuous, frame.first_chunk()) {
             (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
-            _ => self.neighbors.station(),
+            _ => self.station,
         }
     }
 
@@ -164,14 +175,16 @@ impl Gateway {
         let handover = Handover::new(config.links, config.empties_max);
         let of_messages = if invoke.is_some() { TAKEN_AT_ONCE } else { 0 };
         let fragments_max = fragments::waiting_max(pending_max);
-        let need = handover.lent_max() + pending_max + fragments_max + 2 * burst * port_count + of_messages;
+        let waiting_max = (pending_max / 2).clamp(1, WAITING_MAX) as u16;
+        let waiting = pending_max + fragments_max + usize::from(waiting_max);
+        let need = handover.lent_max() + waiting + 2 * burst * port_count + of_messages;
         let have = pool.capacity();
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });
         }
-        let own_addresses = OwnAddresses::new(ports.iter().map(|setup| setup.addresses.as_slice()));
-        let ports: Box<[_]> =
-            (0..).zip(ports).map(|(index, setup)| port_state(PortIndex(index), setup, burst)).collect();
+        let own_addresses = OwnAddresses::new(ports.iter().map(|setup| setup.networks.as_slice()));
+        let reverse_paths = reverse_paths(&ports);
+        let ports = port_states(ports, burst);
         // A frame that opens a flow anew may release one instance and bind another.
         let events_per_poll_max = 2 * burst * port_count + COMMANDS_PER_POLL * UNPROVEN_AT_ONCE + IDLE_PER_POLL;
         // A call may bind or request an instance, and request one again when the rules change.
@@ -183,6 +196,7 @@ impl Gateway {
         };
         let mut assigner = Assigner::timed_by(misses, flows_max, instances_max, pending_max, outbox);
         assigner.set_own_addresses(own_addresses);
+        assigner.ask_for_reverse_paths(reverse_paths);
         let invoke_name = invoke.as_mut().map(|port| {
             port.set_index(PortIndex(port_count as u16));
             INVOKE_PORT
@@ -190,7 +204,11 @@ impl Gateway {
         let (misses, stopwatch) = (Arc::clone(assigner.misses()), assigner.misses().stopwatch());
         let names = ports.iter().map(|state| state.port.name()).chain(invoke_name);
         let pending = Pending::new(pending_max);
-        let observer = Arc::new(Observer::new(names, misses, Arc::clone(pending.observed())));
+        let networks = ports.iter().flat_map(|state| {
+            state.networks.iter().map(|network| Ingress { port: state.index, vlan: network.vlan() })
+        });
+        let waiting = Arc::clone(pending.observed());
+        let observer = Arc::new(Observer::new(names, misses, waiting, networks.collect()));
         Ok(Self {
             ports,
             invoke,
@@ -199,6 +217,7 @@ impl Gateway {
             fragments: Fragments::new(port_count, flows_max, fragments_max),
             handover,
             bin: BufferReturn::new(pool, observer, 2 * burst),
+            out: NetOut::new(waiting_max),
             commands: config.commands,
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
@@ -282,6 +301,7 @@ impl Gateway {
                 Command::SetRules(rules) => {
                     self.pending.divide(rules.weights());
                     self.assigner.set_rules(rules);
+                    self.out.forget_judged();
                     self.ask_again_for_calls(now_ns);
                 }
                 Command::Ready { chain, instance, entrance, limit } => {
@@ -499,8 +519,8 @@ impl Gateway {
                 other => self.take_in_unassigned(frame, read, &other, now_ns),
             },
             Read::Fragment(fragment) => self.take_in_fragment(port, frame, fragment, now_ns),
-            Read::Arp => self.answer(port, frame, Neighbors::answer_arp, now_ns),
-            Read::NeighborDiscovery => self.answer(port, frame, Neighbors::answer_solicitation, now_ns),
+            Read::Arp(vlan) => self.hear(port, frame, *vlan, messages::read_arp, now_ns),
+            Read::NeighborDiscovery(vlan) => self.hear(port, frame, *vlan, messages::read_discovery, now_ns),
             Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
             Read::Known { .. } | Read::Flow { .. } => debug_assert!(false, "flows are assigned"),
         }
@@ -519,50 +539,6 @@ impl Gateway {
         self.bin.drop_of_chain(frame, chain, reason);
     }
 
-    fn answer(
-        &mut self,
-        port: usize,
-        mut frame: Frame,
-        write_answer: fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>,
-        now_ns: u64,
-    ) {
-        let state = &mut self.ports[port];
-        let len = frame.len() as usize;
-        let asker = EthernetFrame::new_checked(frame.bytes()).map(|frame| frame.src_addr());
-        let is_in_rate = |rate: &mut AnswerRate| asker.is_ok_and(|asker| rate.take(asker, now_ns));
-        match write_answer(&state.neighbors, frame.space_mut(), len) {
-            Ok(_) if !is_in_rate(&mut state.answer_rate) => self.bin.drop_frame(frame, DropReason::NeighborRate),
-            Ok(len) => {
-                frame.set_len(len as u32);
-                self.bin.observer.port(state.index).neighbors_answered.add(1);
-                state.enqueue_tx(frame, &mut *self.bin.pool);
-            }
-            Err(reason) => self.bin.drop_frame(frame, reason),
-        }
-    }
-
-    fn net_out(&mut self, max: usize) -> usize {
-        let Self { ports, invoke, handover, bin, .. } = self;
-        let count = handover.take_outbound(max, |Outbound { frame, .. }| {
-            let port = usize::from(frame.port().0);
-            match (ports.get_mut(port), &mut *invoke) {
-                (Some(state), _) => state.enqueue_tx(frame, &mut *bin.pool),
-                (None, Some(invoke)) if invoke.index() == frame.port() => {
-                    invoke.answer(frame.bytes());
-                    bin.take(frame.into_buffer());
-                }
-                (None, _) => {
-                    debug_assert!(false, "MMA names port {port} of {}", ports.len());
-                    bin.take(frame.into_buffer());
-                }
-            }
-        });
-        for state in ports {
-            state.transmit(&mut *bin.pool);
-        }
-        count
-    }
-
     fn sweep(&mut self, now_ns: u64) -> usize {
         let elapsed_ns = now_ns.saturating_sub(self.swept_ns);
         if elapsed_ns < SWEEP_INTERVAL_NS {
@@ -571,6 +547,7 @@ impl Gateway {
         self.swept_ns = now_ns;
         self.sweep_fragments(now_ns);
         let share = SweepShare { elapsed_ns, period_ns: SWEEP_PERIOD_NS, places_max: SWEEP_PLACES_MAX };
+        self.keep_neighbors(now_ns);
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 
@@ -593,11 +570,14 @@ impl Gateway {
 impl Drop for Gateway {
     // Held frames go back to the pool. MMA keeps the frames that it has, and may still use them.
     fn drop(&mut self) {
-        let Self { pending, fragments, bin, .. } = self;
+        let Self { pending, fragments, bin, out, .. } = self;
         while let Some(frame) = fragments.pop_waiting() {
             bin.take(frame.into_buffer());
         }
         while pending.expire(u64::MAX, |frame| bin.take(frame.into_buffer())).is_some() {}
+        while let Some(frame) = out.pop_waiting() {
+            bin.take(frame.into_buffer());
+        }
         for PortState { deferred, tx_batch, .. } in &mut self.ports {
             let deferred = std::iter::from_fn(|| deferred.take()).map(|(frame, _)| frame);
             tx_batch.drain(..).chain(deferred).for_each(|frame| bin.take(frame.into_buffer()));
@@ -606,13 +586,43 @@ impl Drop for Gateway {
     }
 }
 
-fn port_state(index: PortIndex, setup: PortSetup, burst: usize) -> PortState {
-    let PortSetup { port, addresses } = setup;
-    let neighbors = Neighbors::new(EthernetAddress(port.facts().mac), &addresses);
-    let promiscuous = port.promiscuous();
-    let deferred = DeferredBurst::new(burst);
-    let answer_rate = AnswerRate::new();
-    PortState { port, index, neighbors, answer_rate, promiscuous, deferred, tx_batch: Vec::with_capacity(burst) }
+fn port_states(setups: Vec<PortSetup>, burst: usize) -> Box<[PortState]> {
+    let mut first_network = 0;
+    let state = |(index, setup): (u16, PortSetup)| {
+        let state = port_state(PortIndex(index), setup, burst, first_network);
+        first_network += state.networks.len() as u16;
+        state
+    };
+    (0..).zip(setups).map(state).collect()
+}
+
+/// Returns where sources are reached by the ports' routes.
+fn reverse_paths(setups: &[PortSetup]) -> ReversePaths {
+    let networks = (0..).zip(setups).flat_map(|(index, setup)| {
+        let station = EthernetAddress(setup.port.facts().mac);
+        let network = move |network: &NetworkSetup| {
+            (Ingress { port: PortIndex(index), vlan: network.vlan }, Network::new(network, station))
+        };
+        setup.networks.iter().map(network)
+    });
+    ReversePaths::new(networks.collect(), setups.iter().map(|setup| setup.reverse_path).collect())
+}
+
+fn port_state(index: PortIndex, setup: PortSetup, burst: usize, first_network: u16) -> PortState {
+    let PortSetup { port, networks, .. } = setup;
+    let station = EthernetAddress(port.facts().mac);
+    PortState {
+        index,
+        station,
+        networks: networks.iter().map(|network| Network::new(network, station)).collect(),
+        first_network,
+        announced: 0,
+        answer_rate: AnswerRate::new(),
+        promiscuous: port.promiscuous(),
+        deferred: DeferredBurst::new(burst),
+        tx_batch: Vec::with_capacity(burst),
+        port,
+    }
 }
 
 #[cfg(test)]

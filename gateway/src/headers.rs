@@ -50,11 +50,11 @@ const IPV6: u16 = 0x86dd;
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Headers {
-    /// An ARP message on the untagged network.
-    Arp,
-    /// Router or neighbour discovery over IPv6 (ICMPv6 types 133 to 137) on the untagged network. It concerns the link
-    /// only, never an FWP.
-    NeighborDiscovery,
+    /// An ARP message in this VLAN.
+    Arp(Vlan),
+    /// Router or neighbour discovery over IPv6 (ICMPv6 types 133 to 137) in this VLAN. It concerns the link only, never an
+    /// FWP.
+    NeighborDiscovery(Vlan),
     /// A whole IP packet, and the TCP event that it carries, if any.
     Flow(FlowKey, Option<TcpEvent>),
     /// A whole ICMP or ICMPv6 message that reports an error about a packet, which it quotes, and the flow of the message
@@ -94,10 +94,20 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
     match ethertype {
         IPV4 => ipv4::parse(rest, ingress, receiver),
         IPV6 => ipv6::parse(rest, ingress, receiver),
-        ARP => Ok(Headers::Arp),
+        ARP => Ok(Headers::Arp(Vlan::UNTAGGED)),
         tag if tags::is_tag(tag) => parse_tagged(tag, rest, port, receiver),
         _ => Err(DropReason::UnknownEthertype),
     }
+}
+
+/// Returns the VLAN of a frame, and the type and the bytes of what is behind its tags. `ethertype` and `bytes` are what
+/// follows its addresses.
+///
+/// # Errors
+/// If it has more tags than [`TAGS_MAX`], or ends within one.
+#[inline(always)]
+pub(crate) fn untagged(ethertype: u16, bytes: &[u8]) -> Result<(Vlan, u16, &[u8]), DropReason> {
+    if tags::is_tag(ethertype) { tags::read(ethertype, bytes) } else { Ok((Vlan::UNTAGGED, ethertype, bytes)) }
 }
 
 /// Returns the TCP event of a frame that was read before, if any.
@@ -123,15 +133,11 @@ fn is_for_group(ethernet: &[u8; 14]) -> bool {
 fn parse_tagged(tag: u16, bytes: &[u8], port: PortIndex, receiver: Receiver) -> Result<Headers, DropReason> {
     let (vlan, ethertype, payload) = tags::read(tag, bytes)?;
     let ingress = Ingress { port, vlan };
-    let headers = match ethertype {
-        IPV4 => ipv4::parse(payload, ingress, receiver)?,
-        IPV6 => ipv6::parse(payload, ingress, receiver)?,
-        ARP => Headers::Arp,
-        _ => return Err(DropReason::UnknownEthertype),
-    };
-    match headers {
-        Headers::Arp | Headers::NeighborDiscovery if vlan != Vlan::UNTAGGED => Err(DropReason::VlanNeighbor),
-        other => Ok(other),
+    match ethertype {
+        IPV4 => ipv4::parse(payload, ingress, receiver),
+        IPV6 => ipv6::parse(payload, ingress, receiver),
+        ARP => Ok(Headers::Arp(vlan)),
+        _ => Err(DropReason::UnknownEthertype),
     }
 }
 

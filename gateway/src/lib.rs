@@ -37,8 +37,9 @@ pub mod gateway;
 pub mod headers;
 pub mod id;
 pub mod invoke;
+pub mod leaving;
 pub mod messages;
-pub mod neighbor;
+pub mod neighbors;
 pub mod port;
 pub mod rules;
 #[cfg(test)]

@@ -7,15 +7,16 @@
 mod classifier;
 mod pattern;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use pinion_mma::id::{PortIndex, TenantIndex};
+use pinion_mma::id::{PortIndex, Sender, TenantIndex};
 use pinion_mma::wiring::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
+use crate::leaving::{MaySend, Owner};
 use classifier::Classifier;
 
 /// What a flow must look like. `None` matches anything.
@@ -66,7 +67,7 @@ pub struct Rule {
 }
 
 /// What the gateway needs to know of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainSettings {
     /// The chain.
     pub chain: ChainIndex,
@@ -84,6 +85,17 @@ pub struct ChainSettings {
     pub fwps: u32,
     /// What becomes of its calls whose instance ends before it answers.
     pub redelivery: Redelivery,
+    /// What its frames may be when they leave.
+    pub may_send: MaySend,
+}
+
+/// What is known of a chain whose frame leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SenderTerms {
+    owner: Owner,
+    pub(crate) may_send: MaySend,
+    /// The VLANs that its rules name.
+    pub(crate) vlans: Box<[Vlan]>,
 }
 
 /// What becomes of calls of a chain whose instance ends before it answers.
@@ -129,6 +141,8 @@ pub struct RuleSet {
     fwps: Box<[u32]>,
     /// By chain: what becomes of its calls whose instance ends.
     redeliveries: Box<[Redelivery]>,
+    /// By chain; `None` for a chain that does not exist.
+    senders: Box<[Option<SenderTerms>]>,
     /// The tenants with chains, each once, and their weights.
     weights: Box<[(TenantIndex, u32)]>,
 }
@@ -163,12 +177,13 @@ impl RuleSet {
         if let Some((rule, chain)) = rules.iter().map(unknown).enumerate().find_map(|(at, chain)| Some((at, chain?))) {
             return Err(RuleSetError::UnknownChain { rule, chain });
         }
+        let senders = senders(&rules, chains, places);
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
         let weights = weights.into_iter().collect();
         let rules = rules.into();
-        Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, weights })
+        Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, senders, weights })
     }
 
     /// Returns the rule that applies to a flow, if any does: see also [`FlowKey::wanted_by`].
@@ -201,6 +216,20 @@ impl RuleSet {
         self.redeliveries.get(chain.0 as usize).copied().unwrap_or_default()
     }
 
+    /// Returns the chain that has sent a frame, and what it may send; `None` if it is not in force any more.
+    #[inline]
+    pub(crate) fn sender(&self, sender: Sender) -> Option<(Owner, &SenderTerms)> {
+        let terms = self.senders.get(usize::from(sender.chain))?.as_ref()?;
+        (terms.owner.tenant == sender.tenant).then_some((terms.owner, terms))
+    }
+
+    /// Returns by whom addresses are owned that come in by a chain; `None` if its frames may have any.
+    #[inline]
+    pub(crate) fn owner_of_origins(&self, chain: ChainIndex) -> Option<Owner> {
+        let terms = self.senders.get(chain.0 as usize)?.as_ref()?;
+        (!terms.may_send.transparent).then_some(terms.owner)
+    }
+
     /// Returns the tenants with chains, each once, and their weights.
     #[must_use]
     pub fn weights(&self) -> &[(TenantIndex, u32)] {
@@ -226,6 +255,26 @@ impl RuleSet {
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
+}
+
+/// Returns what each chain may send, by chain.
+fn senders(rules: &[Rule], chains: &[ChainSettings], places: usize) -> Box<[Option<SenderTerms>]> {
+    let mut vlans = vec![BTreeSet::new(); places];
+    for rule in rules {
+        if let Some(chain) = rule.chain {
+            vlans[chain.0 as usize].insert(rule.matches.vlan);
+        }
+    }
+    let mut senders = vec![None; places];
+    for ChainSettings { chain, generation, tenant, may_send, .. } in chains {
+        let of_rules = std::mem::take(&mut vlans[chain.0 as usize]);
+        senders[chain.0 as usize] = Some(SenderTerms {
+            owner: Owner { chain: *chain, generation: *generation, tenant: *tenant },
+            may_send: may_send.clone(),
+            vlans: of_rules.into_iter().collect(),
+        });
+    }
+    senders.into()
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(crate) fn own_part(status: NodeStatus, tenant: &TenantName) -> NodeStatus {
         preemption_lateness: _,
         worker_panics: _,
         calls_redelivered: _,
+        // Which stations are on a link is the operator's business, and who sends to them another tenant's.
+        neighbors: _,
     } = status;
     let none = LatencyStatus::default();
     NodeStatus {
@@ -52,6 +54,7 @@ pub(crate) fn own_part(status: NodeStatus, tenant: &TenantName) -> NodeStatus {
         preemption_lateness: none,
         worker_panics: 0,
         calls_redelivered: 0,
+        neighbors: Vec::new(),
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) struct ChainTable {
     cache_max: Option<Spanned<u32>>,
     hold_frames: Option<Spanned<u32>>,
     idempotent: Option<bool>,
+    routed: Option<bool>,
     class: Option<Class>,
     cpu_per_batch_us: Option<Spanned<u32>>,
     cpu_per_second_ms: Option<Spanned<u32>>,
@@ -182,6 +183,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     chain.cache_max = table.cache_max.map_or(default_cache_max, Spanned::into_inner);
     chain.hold_frames = table.hold_frames.map_or(chain.hold_frames, Spanned::into_inner);
     chain.idempotent = table.idempotent.unwrap_or(chain.idempotent);
+    chain.routed = table.routed.unwrap_or(chain.routed);
     let default = Scheduling::default();
     chain.scheduling = Scheduling {
         class: table.class.unwrap_or(default.class),

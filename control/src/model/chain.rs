@@ -144,6 +144,9 @@ pub struct Chain {
     /// Whether calling the chain more than once with a message is the same as calling it once. If so, a call whose
     /// instance ends before it answers is delivered again, to another instance. If not, it fails.
     pub idempotent: bool,
+    /// Whether the node routes what leaves: it writes the Ethernet addresses of each packet, for the next hop on the way
+    /// to its destination. If not, it does so for packets whose receiver's address is all zero.
+    pub routed: bool,
     /// The fields of state that its stages may use. Chains of a tenant that declare a field of the same name share it.
     pub fields: Vec<Field>,
     /// How each FWP of the chain may use its core.
@@ -186,6 +189,7 @@ impl Chain {
             cache_max: Self::CACHE_MAX,
             hold_frames: Self::HOLD_FRAMES,
             idempotent: false,
+            routed: false,
             fields: Vec::new(),
             scheduling: Scheduling::default(),
         }

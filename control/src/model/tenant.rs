@@ -68,7 +68,7 @@ pub struct Tenant {
     /// The ports by which its packets arrive and leave; all if empty.
     #[serde(default)]
     pub ports: BTreeSet<PortName>,
-    /// The networks within which one side of its packets is; any if empty.
+    /// The networks within which one side of its packets is; any if empty. Its functions may send packets from all of them.
     #[serde(default)]
     pub addresses: BTreeSet<Prefix>,
     /// Whether its functions may open flows of their own.

@@ -189,6 +189,8 @@ pub struct NodeStatus {
     pub worker_panics: u64,
     /// How often calls of idempotent chains were delivered again, as the instance that had them ended.
     pub calls_redelivered: u64,
+    /// What the node knows of the stations that it sends to, as far as it addresses packets itself.
+    pub neighbors: Vec<NeighborStatus>,
     /// Templates that are being built, oldest first.
     pub builds: Vec<BuildStatus>,
     /// Tenants with active chains.
@@ -314,6 +316,48 @@ pub struct PortStatus {
     pub sent: u64,
     /// Frames that were dropped, by reason. Reasons that never occurred are left out.
     pub drops: Vec<DropCount>,
+}
+
+/// The next hop of packets that the node addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NeighborStatus {
+    /// The port.
+    pub port: PortName,
+    /// The VLAN in which it is, by its outer tag; none if it is untagged.
+    pub vlan: Option<u32>,
+    /// By its inner tag, if there are two.
+    pub inner_vlan: Option<u32>,
+    /// Its address.
+    pub address: String,
+    /// Its hardware address, if it has answered.
+    pub mac: Option<String>,
+    /// What is known of it.
+    pub state: NeighborState,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NeighborState {
+    /// It was asked for and has not answered yet.
+    Asking,
+    /// It has answered.
+    Known,
+    /// It has answered a while ago, and is asked whether it is still there.
+    Checking,
+    /// It was asked for in vain.
+    Failed,
+}
+
+impl fmt::Display for NeighborState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asking => "asking",
+            Self::Known => "known",
+            Self::Checking => "checking",
+            Self::Failed => "failed",
+        })
+    }
 }
 
 /// How many frames were dropped for one reason.

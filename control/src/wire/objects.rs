@@ -72,6 +72,7 @@ impl From<&Chain> for proto::Chain {
             cache_max: Some(chain.cache_max),
             hold_frames: Some(chain.hold_frames),
             idempotent: chain.idempotent,
+            routed: chain.routed,
             class: proto::SchedulingClass::from(chain.scheduling.class).into(),
             cpu_per_batch_us: chain.scheduling.cpu_per_batch_us,
             cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
@@ -109,6 +110,7 @@ impl TryFrom<proto::Chain> for Chain {
             cache_max: message.cache_max.unwrap_or_else(|| Self::default_cache_max(cache_min)),
             hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
             idempotent: message.idempotent,
+            routed: message.routed,
             fields,
             scheduling,
         })

@@ -4,7 +4,7 @@ use super::{BadMessage, field};
 use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NodeStatus, PortStatus, ResourceUse, StateFieldStatus, TenantAccount,
+    FwpStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, ResourceUse, StateFieldStatus, TenantAccount,
     TenantStatus,
 };
 use crate::proto;
@@ -173,6 +173,7 @@ impl proto::Status {
             guest_lines_left_out: node.guest_lines_left_out,
             worker_panics: node.worker_panics,
             calls_redelivered: node.calls_redelivered,
+            neighbors: node.neighbors.into_iter().map(Into::into).collect(),
             builds: node.builds.into_iter().map(Into::into).collect(),
             tenants: node.tenants.into_iter().map(Into::into).collect(),
             activation: Some(node.activation.into()),
@@ -202,6 +203,7 @@ impl TryFrom<proto::Status> for NodeStatus {
             guest_lines_left_out: message.guest_lines_left_out,
             worker_panics: message.worker_panics,
             calls_redelivered: message.calls_redelivered,
+            neighbors: message.neighbors.into_iter().map(NeighborStatus::try_from).collect::<Result<_, _>>()?,
             builds: message.builds.into_iter().map(BuildStatus::try_from).collect::<Result<_, _>>()?,
             tenants: message.tenants.into_iter().map(TenantStatus::try_from).collect::<Result<_, _>>()?,
             activation: message.activation.unwrap_or_default().into(),
@@ -392,6 +394,55 @@ impl TryFrom<proto::Port> for PortStatus {
             received: message.received,
             sent: message.sent,
             drops: message.drops.into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl From<NeighborState> for proto::NeighborState {
+    fn from(state: NeighborState) -> Self {
+        match state {
+            NeighborState::Asking => Self::Asking,
+            NeighborState::Known => Self::Known,
+            NeighborState::Checking => Self::Checking,
+            NeighborState::Failed => Self::Failed,
+        }
+    }
+}
+
+fn neighbor_state(message: proto::NeighborState) -> Result<NeighborState, &'static str> {
+    match message {
+        proto::NeighborState::Asking => Ok(NeighborState::Asking),
+        proto::NeighborState::Known => Ok(NeighborState::Known),
+        proto::NeighborState::Checking => Ok(NeighborState::Checking),
+        proto::NeighborState::Failed => Ok(NeighborState::Failed),
+        proto::NeighborState::Unspecified => Err("the node reports a state that this version does not know"),
+    }
+}
+
+impl From<NeighborStatus> for proto::Neighbor {
+    fn from(neighbor: NeighborStatus) -> Self {
+        Self {
+            state: proto::NeighborState::from(neighbor.state).into(),
+            port: neighbor.port.into(),
+            vlan: neighbor.vlan,
+            inner_vlan: neighbor.inner_vlan,
+            address: neighbor.address,
+            mac: neighbor.mac,
+        }
+    }
+}
+
+impl TryFrom<proto::Neighbor> for NeighborStatus {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Neighbor) -> Result<Self, BadMessage> {
+        Ok(Self {
+            state: field("neighbor.state", neighbor_state(message.state()))?,
+            port: field("neighbor.port", PortName::new(message.port))?,
+            vlan: message.vlan,
+            inner_vlan: message.inner_vlan,
+            address: message.address,
+            mac: message.mac,
         })
     }
 }

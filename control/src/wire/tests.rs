@@ -42,6 +42,7 @@ fn objects_come_through_messages_as_they_were() {
     chain.memory_total_kib = Some(1 << 20);
     chain.hold_frames = 9;
     chain.idempotent = true;
+    chain.routed = true;
     let port = |name: &str| name.parse().unwrap();
     chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: port("lan") });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);

@@ -1,15 +1,15 @@
 //! Which addresses a packet may have that comes in by a port.
 //!
 //! Judged when a flow is looked up in the rules: the verdict is noted in the flow cache, so that the further frames of a
-//! flow cost nothing. The node's addresses are on the untagged network; those in VLANs may be others' with the same
-//! numbers.
+//! flow cost nothing. What is the node's in one network may be another's in the next.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
 use crate::drops::DropReason;
-use crate::headers::{FlowKey, Vlan};
+use crate::headers::{FlowKey, Ingress, Vlan};
+use crate::neighbors::network::NetworkSetup;
 
 /// Whom a packet is for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +23,13 @@ pub(super) enum Destination {
 /// The addresses of all ports.
 #[derive(Default)]
 pub(crate) struct OwnAddresses {
-    ports: Box<[OfPort]>,
+    /// By port: those of each network that it is in.
+    ports: Box<[Box<[(Vlan, OfNetwork)]>]>,
 }
 
-/// One port's addresses, in order.
+/// A port's addresses in one network, in order.
 #[derive(Default)]
-struct OfPort {
+struct OfNetwork {
     ipv4: Box<[Ipv4Addr]>,
     ipv6: Box<[Ipv6Addr]>,
     /// Those for broadcast to the networks that it has an address in.
@@ -36,9 +37,15 @@ struct OfPort {
 }
 
 impl OwnAddresses {
-    /// Makes the table of the ports' addresses, each with its prefix.
-    pub(crate) fn new<'a>(ports: impl Iterator<Item = &'a [IpNet]>) -> Self {
-        Self { ports: ports.map(OfPort::new).collect() }
+    /// Makes the table of the addresses that ports have in their networks.
+    pub(crate) fn new<'a>(ports: impl Iterator<Item = &'a [NetworkSetup]>) -> Self {
+        let of_network = |setup: &NetworkSetup| (setup.vlan, OfNetwork::new(&setup.addresses));
+        Self { ports: ports.map(|networks| networks.iter().map(of_network).collect()).collect() }
+    }
+
+    fn of(&self, ingress: Ingress) -> Option<&OfNetwork> {
+        let networks = self.ports.get(usize::from(ingress.port.0))?;
+        networks.iter().find(|(vlan, _)| *vlan == ingress.vlan).map(|(_, network)| network)
     }
 
     /// Returns whom the packets of a flow are for.
@@ -46,14 +53,13 @@ impl OwnAddresses {
     /// # Errors
     /// Why they are dropped, whatever the rules are: [`DropReason::Martian`], or [`DropReason::UnicastToGroup`].
     pub(super) fn judge(&self, flow: &FlowKey) -> Result<Destination, DropReason> {
-        let ingress = flow.ingress();
-        let port = self.ports.get(usize::from(ingress.port.0)).filter(|_| ingress.vlan == Vlan::UNTAGGED);
+        let network = self.of(flow.ingress());
         let destination = if flow.is_ipv6() {
             let (source, destination) = (flow.source_bits().into(), flow.destination_bits().into());
-            judge_ipv6(source, destination, port)
+            judge_ipv6(source, destination, network)
         } else {
             let [source, destination] = [flow.source_bits(), flow.destination_bits()].map(|bits| bits as u32);
-            judge_ipv4(source.into(), destination.into(), port)
+            judge_ipv4(source.into(), destination.into(), network)
         };
         match destination.ok_or(DropReason::Martian)? {
             Destination::Host if flow.is_in_group_frames() => Err(DropReason::UnicastToGroup),
@@ -62,7 +68,7 @@ impl OwnAddresses {
     }
 }
 
-impl OfPort {
+impl OfNetwork {
     fn new(addresses: &[IpNet]) -> Self {
         let (mut ipv4, mut ipv6, mut broadcast) = (Vec::new(), Vec::new(), Vec::new());
         for net in addresses {
@@ -83,13 +89,13 @@ impl OfPort {
 }
 
 /// Returns `None` for a martian (RFC 1812, section 5.3.7).
-fn judge_ipv4(source: Ipv4Addr, destination: Ipv4Addr, port: Option<&OfPort>) -> Option<Destination> {
-    let is_for_broadcast = |address| port.is_some_and(|port| port.broadcast.binary_search(&address).is_ok());
+fn judge_ipv4(source: Ipv4Addr, destination: Ipv4Addr, network: Option<&OfNetwork>) -> Option<Destination> {
+    let is_for_broadcast = |address| network.is_some_and(|network| network.broadcast.binary_search(&address).is_ok());
     let is_of_no_host = |address: Ipv4Addr| address.octets()[0] == 0 || address.is_loopback();
     // Multicast, and what is reserved above, which includes broadcast.
     let is_above_hosts = |address: Ipv4Addr| address.octets()[0] >= 224;
 
-    let is_own = port.is_some_and(|port| port.ipv4.binary_search(&source).is_ok());
+    let is_own = network.is_some_and(|network| network.ipv4.binary_search(&source).is_ok());
     // A host without an address asks all others for one (RFC 2131).
     let has_none_yet = source.is_unspecified() && destination.is_broadcast();
     if is_own || is_for_broadcast(source) || is_above_hosts(source) || is_of_no_host(source) && !has_none_yet {
@@ -102,10 +108,10 @@ fn judge_ipv4(source: Ipv4Addr, destination: Ipv4Addr, port: Option<&OfPort>) ->
 }
 
 /// Returns `None` for a martian.
-fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, port: Option<&OfPort>) -> Option<Destination> {
+fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, network: Option<&OfNetwork>) -> Option<Destination> {
     let is_of_no_host =
         |address: Ipv6Addr| address.is_unspecified() || address.is_loopback() || address.to_ipv4_mapped().is_some();
-    let is_own = port.is_some_and(|port| port.ipv6.binary_search(&source).is_ok());
+    let is_own = network.is_some_and(|network| network.ipv6.binary_search(&source).is_ok());
     if is_own || source.is_multicast() || is_of_no_host(source) || is_of_no_host(destination) {
         return None;
     }
@@ -120,17 +126,20 @@ fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, port: Option<&OfPort>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::headers::Ingress;
     use pinion_mma::id::PortIndex;
     use std::net::IpAddr;
 
     const TAGGED: Vlan = Vlan { id: 7, inner_id: 0 };
+    /// A VLAN in which the first port has an address.
+    const VLAN: Vlan = Vlan { id: 8, inner_id: 0 };
 
     fn own() -> OwnAddresses {
         let nets: Vec<IpNet> = ["10.77.0.2/24", "10.78.0.2/16", "10.79.0.2/31", "10.79.1.2/32", "fd77::2/64"]
             .map(|net| net.parse().unwrap())
             .into();
-        OwnAddresses::new([&nets[..], &[]].into_iter())
+        let untagged = |addresses| NetworkSetup { addresses, ..NetworkSetup::default() };
+        let in_vlan = NetworkSetup { vlan: VLAN, ..untagged(vec!["10.80.0.2/24".parse().unwrap()]) };
+        OwnAddresses::new([&[untagged(nets), in_vlan][..], &[untagged(Vec::new())]].into_iter())
     }
 
     fn judge_at(port: u16, vlan: Vlan, source: &str, destination: &str) -> Result<Destination, DropReason> {
@@ -173,6 +182,14 @@ mod tests {
         for destination in ["::", "::1", "::ffff:10.0.0.1", "ff01::1", "ff00::1", "ff11::1", "ff10::1"] {
             assert_eq!(judge("fd77::9", destination), Err(DropReason::Martian), "{destination}");
         }
+    }
+
+    #[test]
+    fn what_is_the_nodes_in_a_vlan_is_others_elsewhere() {
+        assert_eq!(judge_at(0, VLAN, "10.80.0.2", "10.80.0.9"), Err(DropReason::Martian));
+        assert_eq!(judge_at(0, VLAN, "10.80.0.9", "10.80.0.255"), Ok(Destination::Group));
+        assert_eq!(judge_at(0, VLAN, "10.77.0.2", "10.80.0.9"), Ok(Destination::Host));
+        assert_eq!(judge("10.80.0.2", "10.80.0.255"), Ok(Destination::Host));
     }
 
     #[test]

@@ -13,6 +13,9 @@ impl Assigner {
     /// Returns the rule that applies to a flow, or why its frames are dropped if there is none.
     pub(super) fn rule_for(&self, flow: &FlowKey) -> Result<&Rule, DropReason> {
         let group = self.own_addresses.judge(flow)? == Destination::Group;
+        if !self.reverse_paths.admits(flow.ingress(), flow.source()) {
+            return Err(DropReason::ReversePath);
+        }
         let error = flow.is_icmp_error();
         self.rules.lookup(&flow.wanted_by(Wanted { group, error })).ok_or(match (group, error) {
             (true, _) => DropReason::GroupNotAsked,

@@ -105,7 +105,7 @@ fn send_frame(assigner: &mut Assigner, flow: &FlowKey, frame: &[u8], now_ns: u64
             assigner.assign_piece(flow, frame, now_ns)
         }
         Read::Drop(reason) => Assignment::Drop(reason),
-        Read::Arp | Read::NeighborDiscovery => panic!("{flow:?} was taken for link control"),
+        Read::Arp(_) | Read::NeighborDiscovery(_) => panic!("{flow:?} was taken for link control"),
     }
 }
 
@@ -288,6 +288,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         weight: 1,
         fwps: 1,
         redelivery: Redelivery::Never,
+        may_send: crate::leaving::MaySend::default(),
     };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));
@@ -326,8 +327,8 @@ fn flows_take_no_more_memory_than_the_configuration_says() {
 fn link_control_is_read_as_such() {
     let mut assigner = assigner(64);
     let arp = arp_request((CLIENT, Ipv4Addr::new(10, 0, 0, 1)), Ipv4Addr::new(10, 0, 0, 2));
-    assert!(matches!(read(&mut assigner, &arp, PortIndex(0)), Read::Arp));
+    assert!(matches!(read(&mut assigner, &arp, PortIndex(0)), Read::Arp(Vlan::UNTAGGED)));
     let solicitation = frames::solicitation("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
-    assert!(matches!(read(&mut assigner, &solicitation, PortIndex(0)), Read::NeighborDiscovery));
+    assert!(matches!(read(&mut assigner, &solicitation, PortIndex(0)), Read::NeighborDiscovery(Vlan::UNTAGGED)));
     assert!(matches!(read(&mut assigner, &arp[..9], PortIndex(0)), Read::Drop(DropReason::Truncated)));
 }

@@ -1,21 +1,24 @@
 //! What a gateway is made from, and why it cannot be made.
 
 use crossbeam_channel::{Receiver, Sender};
-use ipnet::IpNet;
 use pinion_mma::link::GatewayLink;
 use pinion_mma::wiring::direction::PortSet;
 
 use crate::invoke::InvokePort;
 use crate::messages::{Command, Event};
+use crate::neighbors::network::NetworkSetup;
+use crate::neighbors::reverse_path::ReversePath;
 use crate::port::{BufferPool, Port};
 
 /// A port, and the addresses that it answers for.
 pub struct PortSetup {
     /// The port.
     pub port: Box<dyn Port>,
-    /// Addresses that the gateway answers ARP and neighbour discovery for. Only the addresses themselves count, not the
-    /// rest of their prefixes.
-    pub addresses: Vec<IpNet>,
+    /// The networks that it is in, and the node's addresses and routes there: the untagged one, and VLANs. Without an
+    /// untagged one, the node has no address there.
+    pub networks: Vec<NetworkSetup>,
+    /// What is asked of the sources of packets that come in.
+    pub reverse_path: ReversePath,
 }
 
 /// What a gateway is made from.

@@ -10,6 +10,8 @@ use pinion_mma::id::PortIndex;
 use crate::drops::{DropCounters, DropsByChain};
 use crate::flows::waiting_frames::WaitingFrames;
 use crate::fwp_times::ActivationClock;
+use crate::headers::Ingress;
+use crate::neighbors::view::NeighborView;
 use crate::port::{LinkState, PortFacts};
 
 /// A gateway's state as numbers, shared with the threads that report it. Only the gateway's thread writes it.
@@ -20,6 +22,9 @@ pub struct Observer {
     chains: Arc<DropsByChain>,
     misses: Arc<ActivationClock>,
     waiting: Arc<WaitingFrames>,
+    neighbors: Arc<NeighborView>,
+    /// The networks of all ports, by their numbers.
+    networks: Box<[Ingress]>,
 }
 
 /// What happened to one port's frames. The device's own counts are in [`crate::port::PortCounters`].
@@ -32,6 +37,8 @@ pub struct PortObserver {
     pub delivered: Counter,
     /// ARP requests and neighbour solicitations answered.
     pub neighbors_answered: Counter,
+    /// Messages of neighbours that the node sends to.
+    pub neighbors_heard: Counter,
     link_up: AtomicBool,
     missed: AtomicU64,
 }
@@ -76,22 +83,36 @@ impl Observer {
         port_names: impl Iterator<Item = &'a str>,
         misses: Arc<ActivationClock>,
         waiting: Arc<WaitingFrames>,
+        networks: Box<[Ingress]>,
     ) -> Self {
         let observer = |name: &str| PortObserver {
             name: name.to_owned(),
             drops: DropCounters::default(),
             delivered: Counter::default(),
             neighbors_answered: Counter::default(),
+            neighbors_heard: Counter::default(),
             link_up: AtomicBool::new(true),
             missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
-        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses, waiting }
+        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses, waiting, neighbors: Arc::default(), networks }
     }
 
     /// Returns the gateway's ports, in the order of the configuration.
     pub fn ports(&self) -> impl ExactSizeIterator<Item = &PortObserver> {
         self.ports.iter().map(|port| &**port)
+    }
+
+    /// Returns what is known of neighbours.
+    #[must_use]
+    pub fn neighbors(&self) -> &Arc<NeighborView> {
+        &self.neighbors
+    }
+
+    /// Returns the networks of all ports, by their numbers.
+    #[must_use]
+    pub fn networks(&self) -> &[Ingress] {
+        &self.networks
     }
 
     /// Returns the drop counts of each chain.

@@ -31,7 +31,7 @@ impl Gateway {
         done += self.handover.take_spent(2 * batch, |buffer| self.bin.take(buffer));
         done += self.expire_pending(now_ns);
         // More than comes in with a burst: calls and frames that have waited are answered, too.
-        done += self.net_out(2 * batch);
+        done += self.net_out(2 * batch, now_ns);
         self.handover.lend_empties(&mut *self.bin.pool);
         done += self.receive_and_follow(now_ns, was_idle);
         done += self.take_calls(now_ns);

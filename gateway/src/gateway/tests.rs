@@ -9,7 +9,10 @@ use crate::gateway::PortObserver;
 use crate::headers::Vlan;
 use crate::id::{ChainGeneration, InstanceId};
 use crate::invoke::Dispatcher;
+use crate::leaving::MaySend;
 use crate::messages::Event;
+use crate::neighbors::network::{NetworkSetup, Route};
+use crate::neighbors::reverse_path::ReversePath;
 use crate::port::LinkState;
 use crate::port::heap::HeapPool;
 use crate::port::memory::{MemoryPeer, MemoryPort, MemoryPortConfig};
@@ -30,6 +33,7 @@ mod errors;
 mod fragments;
 mod groups;
 mod invocations;
+mod leaving;
 mod loans;
 mod pauses;
 mod ports;
@@ -52,6 +56,16 @@ struct Rig {
     pool: HeapPool,
     now_ns: u64,
     dispatchers: Vec<Dispatcher>,
+    /// What the chains of the next rules may send.
+    may_send: MaySend,
+}
+
+/// A frame that a chain may send which sends anything, with this mark at its end.
+fn frame_to_leave(mark: u8) -> [u8; 60] {
+    let mut frame = [0; 60];
+    frame[..14].copy_from_slice(&ethernet(CLIENT, STATION, 0x88b6, &[]));
+    frame[59] = mark;
+    frame
 }
 
 /// Returns what an MMA hands over of a frame that is to be transmitted.
@@ -102,7 +116,7 @@ impl Rig {
             events: events_end,
         });
         let dispatchers = dispatchers.unwrap_or_default();
-        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0, dispatchers }
+        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0, dispatchers, may_send: MaySend::anything() }
     }
 
     /// A gateway whose first port is promiscuous.
@@ -134,6 +148,7 @@ impl Rig {
             weight: 1,
             fwps: 1,
             redelivery: if chain == REPEATED { Redelivery::Idempotent } else { Redelivery::Never },
+            may_send: self.may_send.clone(),
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
@@ -242,7 +257,8 @@ fn setup(port: usize, pool: &HeapPool) -> (PortSetup, MemoryPeer) {
     let config = MemoryPortConfig { mac, ..MemoryPortConfig::named(&format!("port{port}")) };
     let (memory, peer) = MemoryPort::pair(config, pool.clone());
     let addresses = vec!["10.77.0.2/24".parse().unwrap(), "fd77::2/64".parse().unwrap()];
-    (PortSetup { port: Box::new(memory), addresses }, peer)
+    let networks = vec![NetworkSetup { addresses, ..NetworkSetup::default() }];
+    (PortSetup { port: Box::new(memory), networks, reverse_path: ReversePath::Off }, peer)
 }
 
 fn entry(instance: u64) -> FwpId {
@@ -570,7 +586,7 @@ fn impossible_sizes_are_refused_by_name() {
     assert_eq!(make(|config| config.ports.clear()), Some(GatewayError::PortCount { count: 0 }));
     assert_eq!(make(|config| set_ports(config, PORTS_MAX)), None);
     assert_eq!(make(|config| set_ports(config, PORTS_MAX + 1)), Some(GatewayError::PortCount { count: 64 }));
-    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 570 }));
+    assert_eq!(make(|config| config.pending_max = 200), Some(GatewayError::PoolTooSmall { have: 512, need: 670 }));
     let message = make(|config| config.burst = 0).unwrap().to_string();
     assert_eq!(message, "burst is 0: it must be from 1 to 4096");
 }

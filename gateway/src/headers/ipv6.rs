@@ -42,7 +42,7 @@ pub(super) fn parse(bytes: &[u8], ingress: Ingress, receiver: Receiver) -> Resul
         return parse_fragment(&piece, payload, flow);
     }
     if protocol == ICMPV6 && DISCOVERY_TYPES.contains(payload.first().ok_or(DropReason::Truncated)?) {
-        return Ok(Headers::NeighborDiscovery);
+        return Ok(Headers::NeighborDiscovery(ingress.vlan));
     }
     Ok(Headers::of(flow, transport::read(protocol, ICMPV6, payload, Part::Whole)?))
 }
@@ -55,7 +55,7 @@ fn parse_fragment(piece: &Piece, payload: &[u8], portless: FlowKey) -> Result<He
     if part == Part::First && portless.protocol() == ICMPV6 {
         let message_type = payload.first().ok_or(DropReason::TinyFragment)?;
         if DISCOVERY_TYPES.contains(message_type) {
-            return Ok(Headers::NeighborDiscovery);
+            return Ok(Headers::NeighborDiscovery(portless.ingress().vlan));
         }
     }
     let told = transport::read(portless.protocol(), ICMPV6, payload, part).map_err(fragment::of_first)?;

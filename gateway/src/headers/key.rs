@@ -77,7 +77,7 @@ pub(crate) const ICMP_TYPE_THERE: u64 = 0x100;
 
 /// The VLAN that a frame belongs to, by the ids of its tags. An id is 0 if there is no such tag, or if the tag only
 /// carries a priority.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vlan {
     /// The id of the tag, or of the outer one of two.
     pub id: u16,

@@ -125,7 +125,7 @@ fn errors_and_redirects_are_told_from_other_messages_of_icmp() {
         }
         match icmp_type {
             1..=4 => assert_eq!(found_v6, error(of_v6, icmp_type)),
-            133..=137 => assert_eq!(found_v6, Ok(Headers::NeighborDiscovery)),
+            133..=137 => assert_eq!(found_v6, Ok(Headers::NeighborDiscovery(Vlan::UNTAGGED))),
             _ => assert_eq!(found_v6, Ok(Headers::Flow(flow_v6, None))),
         }
     }
@@ -200,10 +200,10 @@ fn frames_to_the_station_and_to_groups_are_taken_and_others_are_not() {
 
 #[test]
 fn link_control_is_distinguished_from_flows() {
-    assert_eq!(read(&arp_request((CLIENT, CLIENT_V4), SERVER_V4)), Ok(Headers::Arp));
-    assert_eq!(read(&frames::solicitation(CLIENT_V6, SERVER_V6)), Ok(Headers::NeighborDiscovery));
+    assert_eq!(read(&arp_request((CLIENT, CLIENT_V4), SERVER_V4)), Ok(Headers::Arp(Vlan::UNTAGGED)));
+    assert_eq!(read(&frames::solicitation(CLIENT_V6, SERVER_V6)), Ok(Headers::NeighborDiscovery(Vlan::UNTAGGED)));
     for message in 133..=137 {
-        assert_eq!(read_v6(&v6(ICMPV6, &[message, 0, 0, 0])), Ok(Headers::NeighborDiscovery));
+        assert_eq!(read_v6(&v6(ICMPV6, &[message, 0, 0, 0])), Ok(Headers::NeighborDiscovery(Vlan::UNTAGGED)));
     }
 }
 
@@ -249,15 +249,16 @@ fn a_third_tag_and_unknown_types_are_dropped_with_and_without_tags() {
 }
 
 #[test]
-fn link_control_in_a_vlan_is_dropped_and_with_a_priority_tag_it_is_not() {
+fn link_control_is_of_its_vlan_and_with_a_priority_tag_of_the_untagged_network() {
     let asked = [arp_request((CLIENT, CLIENT_V4), SERVER_V4), frames::solicitation(CLIENT_V6, SERVER_V6)];
-    for frame in asked {
-        let untagged = read(&frame);
-        assert!(matches!(untagged, Ok(Headers::Arp | Headers::NeighborDiscovery)));
-        for tags in [&[(0x8100, 100)][..], &[(0x88a8, 100), (0x8100, 20)], &[(0x8100, 0), (0x8100, 20)]] {
-            assert_eq!(read(&tagged(&frame, tags)), Err(DropReason::VlanNeighbor), "{tags:?}");
-        }
-        assert_eq!(read(&tagged(&frame, &[(0x8100, 0xe000)])), untagged);
+    let kinds = [Headers::Arp as fn(Vlan) -> Headers, Headers::NeighborDiscovery];
+    for (frame, kind) in asked.iter().zip(kinds) {
+        let vlan = |id, inner_id| Ok(kind(Vlan { id, inner_id }));
+        assert_eq!(read(frame), vlan(0, 0));
+        assert_eq!(read(&tagged(frame, &[(0x8100, 0xe000)])), vlan(0, 0));
+        assert_eq!(read(&tagged(frame, &[(0x8100, 100)])), vlan(100, 0));
+        assert_eq!(read(&tagged(frame, &[(0x88a8, 100), (0x8100, 20)])), vlan(100, 20));
+        assert_eq!(read(&tagged(frame, &[(0x8100, 0), (0x8100, 20)])), vlan(0, 20));
     }
 }
 
@@ -526,7 +527,7 @@ fn every_truncation_of_a_valid_frame_is_dropped_as_truncated() {
         let whole = read(&frame);
         assert!(whole.is_ok());
         // The contents of ARP are read only when it is answered.
-        let len_min = if whole == Ok(Headers::Arp) { payload_offset(&frame) } else { frame.len() };
+        let len_min = if matches!(whole, Ok(Headers::Arp(_))) { payload_offset(&frame) } else { frame.len() };
         for len in 0..len_min {
             assert_eq!(read(&frame[..len]), Err(DropReason::Truncated), "{len} bytes of {frame:02x?}");
         }

@@ -3,6 +3,7 @@
 //! [`ActiveChains`] belongs to the launcher's thread.
 
 mod entry;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use pinion_mma::wiring::direction::{PortSet, Sides};
 
 use self::entry::WayBack;
 use self::entry::new_cache;
+use self::sources::SourcesOfTenants;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
 use super::loaded_templates::{LoadedTemplates, Unavailable};
 use super::preparation_queue::{NoRoom, PreparationQueue};
@@ -402,6 +404,7 @@ impl ActiveChains {
                 Err(reason) => warnings.push(format!("rule {tenant}/{name} is unavailable: {reason}")),
             }
         }
+        let sources = SourcesOfTenants::of(state);
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
             generation: entry.generation,
@@ -411,6 +414,7 @@ impl ActiveChains {
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
             back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
             redelivery: if entry.spec.idempotent { Redelivery::Idempotent } else { Redelivery::Never },
+            may_send: sources.may_send(&entry.spec),
         };
         let chains: Vec<ChainSettings> = self.chains.iter().map(settings).collect();
         match RuleSet::new(rules, &chains) {

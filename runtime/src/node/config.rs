@@ -1,18 +1,14 @@
 //! A node's configuration file.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use ipnet::IpNet;
 use pinion_control::document::{self, Fault, line_of, whole_number};
 use pinion_control::model::{PortName, Tenant};
 use pinion_gateway::gateway::PORTS_MAX;
 use pinion_gateway::invoke::INVOKE_PORT;
-use serde::de::Visitor;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use crate::cores::plan::CoreWishes;
 use crate::lockdown::Confinement;
@@ -24,8 +20,10 @@ use crate::tenants::scheduling_params::{CLOCK_STEP_US, CpuGrant, CpuGrants};
 use crate::tuning::Tuning;
 
 mod api;
+mod port;
 
 pub use api::ApiConfig;
+pub use port::{PortConfig, ReversePath, RouteConfig, VlanConfig};
 
 /// The contents of the configuration file; `runtime/piniond.example.toml` has every key.
 #[derive(Debug, Clone, Deserialize)]
@@ -111,30 +109,6 @@ impl Default for Limits {
     }
 }
 
-/// One port of the gateway.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PortConfig {
-    /// Its name in rules and chains.
-    pub name: String,
-    /// The device: a PCI address, or a DPDK virtual device with its arguments.
-    pub device: String,
-    /// The network namespace in which the device is opened, by its name for `ip netns`; by default the node's own.
-    pub namespace: Option<String>,
-    /// Addresses the node answers ARP and neighbour discovery for, with their networks' prefix lengths.
-    #[serde(default, deserialize_with = "networks")]
-    pub addresses: Vec<IpNet>,
-    /// The largest packet, without the Ethernet header, in bytes.
-    #[serde(default = "default_mtu_bytes")]
-    pub mtu_bytes: u16,
-    /// Receive queues over which the device spreads flows; there are as many transmit queues.
-    #[serde(default = "default_queues")]
-    pub queues: u16,
-    /// Whether frames for other stations are received too.
-    #[serde(default)]
-    pub promiscuous: bool,
-}
-
 /// The largest packet that a port may carry: it must fit, with an Ethernet header and a VLAN tag, behind the headroom of a slot of the SDK.
 /// Some devices carry less.
 const MTU_BYTES_MAX: u32 = 2048 - pinion_abi::RX_HEADROOM - pinion_gateway::port::FRAME_OVERHEAD;
@@ -174,7 +148,13 @@ fn allowed(key: &str) -> Option<String> {
         "api.listen" => "an address with a port, such as \"0.0.0.0:7443\"".to_owned(),
         "cores.gateway" => "the number of a core, such as 0".to_owned(),
         "cores.mmas" | "cores.workers" => "a list of numbers of cores, such as [0, 1]".to_owned(),
-        "port.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
+        "port.addresses" | "port.vlan.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
+        "port.gateway" | "port.vlan.gateway" => "a list of addresses, such as [\"10.77.0.1\"]".to_owned(),
+        "port.routes" | "port.vlan.routes" => {
+            "a list of routes, such as [{ to = \"10.20.0.0/16\", via = \"10.77.0.9\" }]".to_owned()
+        }
+        "port.vlan" => "tables, each with the header [[port.vlan]]".to_owned(),
+        "port.reverse_path" => "\"off\", \"loose\" or \"strict\"".to_owned(),
         _ => whole_number(&bounds(key)?),
     })
 }
@@ -192,37 +172,6 @@ fn within(name: &str, key: &str, value: Option<u32>) -> Result<(), String> {
     Err(format!("{key} = {value}: from {} to {} is possible", bounds.start(), bounds.end()))
 }
 
-/// Reads addresses, each with the length of its network's prefix.
-fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
-    struct Network(IpNet);
-
-    /// A visitor, so that an error points at the address and not at the whole list.
-    struct Text;
-
-    impl Visitor<'_> for Text {
-        type Value = Network;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("ADDRESS/LENGTH")
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Network, E> {
-            let error = |_| {
-                E::custom(format_args!("{text:?} is not ADDRESS/LENGTH, such as \"10.77.0.2/24\" or \"fd77::2/64\""))
-            };
-            text.parse().map(Network).map_err(error)
-        }
-    }
-
-    impl<'de> Deserialize<'de> for Network {
-        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_str(Text)
-        }
-    }
-
-    Ok(Vec::<Network>::deserialize(deserializer)?.into_iter().map(|Network(network)| network).collect())
-}
-
 /// The longest path of a Unix socket: `sun_path` without its terminating zero byte.
 const SOCKET_BYTES_MAX: usize = 107;
 
@@ -236,14 +185,6 @@ fn default_socket() -> PathBuf {
 
 fn default_quantum_us() -> u32 {
     20
-}
-
-fn default_mtu_bytes() -> u16 {
-    1500
-}
-
-fn default_queues() -> u16 {
-    1
 }
 
 /// What is wrong with a configuration.
@@ -400,44 +341,6 @@ impl NodeConfig {
             }
         }
         Ok(())
-    }
-}
-
-impl PortConfig {
-    fn check(&self) -> Result<(), String> {
-        let Self { name, namespace, addresses, .. } = self;
-        if let Some(namespace) = namespace
-            && (namespace.is_empty() || namespace.contains('/') || [".", ".."].contains(&namespace.as_str()))
-        {
-            return Err(format!(
-                "port {name}: namespace = {namespace:?} is not the name of a network namespace: give one that `ip netns` lists"
-            ));
-        }
-        let is_known = |i: usize, address: IpAddr| addresses[..i].iter().any(|other| other.addr() == address);
-        if let Some((_, network)) = addresses.iter().enumerate().find(|(i, network)| is_known(*i, network.addr())) {
-            return Err(format!("port {name}: addresses: {} is given twice", network.addr()));
-        }
-        let unfit = |network: &&IpNet| {
-            let address = network.addr();
-            // In networks of one or two addresses, each address belongs to a station (RFC 3021, RFC 6164).
-            let has_ends = network.prefix_len() + 1 < network.max_prefix_len();
-            let is_end = match network {
-                IpNet::V4(network) => [network.network(), network.broadcast()].contains(&network.addr()),
-                IpNet::V6(network) => network.network() == network.addr(),
-            };
-            address.is_unspecified()
-                || address.is_multicast()
-                || address.is_loopback()
-                || address == IpAddr::V4(Ipv4Addr::BROADCAST)
-                || (has_ends && is_end)
-        };
-        match addresses.iter().find(unfit) {
-            Some(network) => Err(format!(
-                "port {name}: addresses: {network} is an unspecified, loopback, multicast, broadcast or network address: give a \
-                 unicast address of the port"
-            )),
-            None => Ok(()),
-        }
     }
 }
 

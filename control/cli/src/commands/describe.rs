@@ -173,6 +173,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Kept ready", format!("{} to {}", chain.cache_min, chain.cache_max)),
         ("Held", held),
         ("Idempotent", idempotent.into()),
+        ("Routed", if chain.routed { "by the node" } else { "by its functions" }.into()),
         ("Class", chain.scheduling.class.to_string()),
         (
             "CPU per batch",

@@ -5,8 +5,8 @@ use std::iter;
 use pinion_control::client::NodeReport;
 use pinion_control::model::{ChainName, TenantName};
 use pinion_control::node::{
-    BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, MeterStatus, NodeStatus, PortStatus,
-    StateFieldStatus, TenantStatus,
+    BuildStatus, ChainDrop, ChainStatus, CoreStatus, DropCount, LatencyStatus, MeterStatus, NeighborStatus, NodeStatus,
+    PortStatus, StateFieldStatus, TenantStatus,
 };
 
 use crate::args::Format;
@@ -38,6 +38,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
             node.ports.iter().map(port),
         ),
     ];
+    if !node.neighbors.is_empty() {
+        let headings = ["PORT", "VLAN", "NEIGHBOR", "MAC", "STATE"];
+        parts.push(output::table(headings, node.neighbors.iter().map(neighbor)));
+    }
     if !node.chains.is_empty() {
         let headings = ["TENANT", "CHAIN", "READY", "ACTIVE", "MEMORY", "LIMIT", "FAILURES", "LAST FAILURE"];
         parts.push(output::table(headings, node.chains.iter().map(chain)));
@@ -109,6 +113,20 @@ fn port(port: &PortStatus) -> [String; 8] {
         port.received.to_string(),
         port.sent.to_string(),
         or_dash(drops.reduce(|all, drop| format!("{all},{drop}"))),
+    ]
+}
+
+fn neighbor(neighbor: &NeighborStatus) -> [String; 5] {
+    let vlan = neighbor.vlan.map(|vlan| match neighbor.inner_vlan {
+        Some(inner) => format!("{vlan}.{inner}"),
+        None => vlan.to_string(),
+    });
+    [
+        neighbor.port.to_string(),
+        or_dash(vlan),
+        neighbor.address.clone(),
+        or_dash(neighbor.mac.as_ref()),
+        neighbor.state.to_string(),
     ]
 }
 

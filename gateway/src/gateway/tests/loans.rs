@@ -3,6 +3,11 @@
 use super::*;
 use pinion_mma::link::Inbound;
 
+fn to_leave(mut buffer: Buffer) -> Frame {
+    buffer.bytes_mut(60).copy_from_slice(&frame_to_leave(0));
+    Frame::new(buffer, 60)
+}
+
 #[test]
 fn mma_is_kept_supplied_with_as_many_empty_buffers_as_configured_while_it_holds_no_more_than_its_link() {
     let mut rig = Rig::new(1);
@@ -16,7 +21,7 @@ fn mma_is_kept_supplied_with_as_many_empty_buffers_as_configured_while_it_holds_
     rig.poll();
     assert!(rig.mmas[0].empty.pop().is_none(), "more than the 256 of the link");
     for buffer in lent.drain(..10) {
-        rig.mmas[0].outbound.push(leaving(Frame::new(buffer, 60))).unwrap();
+        rig.mmas[0].outbound.push(leaving(to_leave(buffer))).unwrap();
     }
     rig.poll();
     lent.extend(rig.empties_of(0));
@@ -38,7 +43,7 @@ fn frames_that_wait_in_mma_never_keep_others_from_leaving() {
         let empties = rig.empties_of(0);
         assert_eq!(empties.len(), 64, "round {round}");
         for buffer in empties {
-            rig.mmas[0].outbound.push(leaving(Frame::new(buffer, 60))).unwrap();
+            rig.mmas[0].outbound.push(leaving(to_leave(buffer))).unwrap();
         }
         rig.send_and_poll(&vec![ping(1, 1); 32]);
         (0..2).for_each(|_| _ = rig.poll());
@@ -61,7 +66,7 @@ fn frames_that_leave_keep_none_from_coming_in_however_many_there_are() {
     buffers.extend(rig.empties_of(0));
     assert_eq!((buffers.len(), rig.drops(DropReason::MmaBusy)), (256, 0));
     for buffer in buffers {
-        rig.mmas[0].outbound.push(leaving(Frame::new(buffer, 60))).unwrap();
+        rig.mmas[0].outbound.push(leaving(to_leave(buffer))).unwrap();
     }
     // It takes the gateway some polls to transmit them.
     for round in 0..3 {
@@ -121,7 +126,7 @@ fn each_frame_is_handed_to_the_mma_that_has_its_instance_and_each_mma_has_a_loan
         let empties = rig.empties_of(mma);
         assert_eq!(empties.len(), 8);
         for buffer in empties {
-            rig.mmas[mma].outbound.push(leaving(Frame::new(buffer, 60))).unwrap();
+            rig.mmas[mma].outbound.push(leaving(to_leave(buffer))).unwrap();
         }
     }
     rig.poll();

@@ -41,10 +41,10 @@ fn a_station_that_floods_the_port_with_requests_costs_another_no_answer() {
 #[test]
 fn what_mma_sends_leaves_by_its_port_in_order() {
     let mut rig = Rig::new(2);
-    rig.poll();
+    rig.set_rules(vec![rule(Policy::Shared, 0)]);
     for number in 0..100_u8 {
         let mut buffer = rig.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
-        buffer.bytes_mut(60).fill(number);
+        buffer.bytes_mut(60).copy_from_slice(&frame_to_leave(number));
         rig.mmas[0].outbound.push(leaving(Frame::new(buffer, 60).of_port(PortIndex(u16::from(number % 2))))).unwrap();
         if number % 40 == 39 {
             rig.poll();

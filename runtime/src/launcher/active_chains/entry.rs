@@ -184,7 +184,7 @@ impl ChainEntry {
     /// change while its instances serve.
     pub(super) fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
         let model::Chain {
-            memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, idempotent, ..
+            memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, idempotent, routed, ..
         } = *self.spec;
         let of_ours = model::Chain {
             memory_total_kib,
@@ -193,6 +193,7 @@ impl ChainEntry {
             cache_min,
             cache_max,
             idempotent,
+            routed,
             ..spec.clone()
         };
         of_ours == *self.spec && Some(&self.keys) == keys

@@ -118,7 +118,11 @@ pub(super) fn data_plane(
         gateway_links.push(gateway_link);
         mma_lines.push(mma_line);
     }
-    let setup = |(port, config): (_, &PortConfig)| PortSetup { port, addresses: config.addresses.clone() };
+    let setup = |(port, config): (_, &PortConfig)| PortSetup {
+        port,
+        networks: config.networks(),
+        reverse_path: config.reverse_path.into(),
+    };
     // At most as many calls as frames may wait for an instance.
     let calls_max = (config.limits.buffers / 8).min(CALLS_MAX) as usize;
     let (invoke_port, dispatchers) = InvokePort::new(INVOKE_LINES, calls_max, &gateway_bell);

@@ -4,8 +4,12 @@
 use std::collections::HashMap;
 
 use pinion_control::model::TenantName;
-use pinion_control::node::{ChainStatus, CoreStatus, DropCount, MeterStatus, NodeStatus, PortStatus, TenantStatus};
+use pinion_control::node::{
+    ChainStatus, CoreStatus, DropCount, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, TenantStatus,
+};
 use pinion_gateway::gateway::PortObserver;
+use pinion_gateway::headers::Ingress;
+use pinion_gateway::neighbors::table::{self, Neighbor};
 use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
 use super::DataPlane;
@@ -47,6 +51,10 @@ impl Listed {
             Self { followed_version, chains, warnings, fwps }
         })
     }
+}
+
+fn mac(station: [u8; 6]) -> String {
+    station.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Returns a warning if workers have panicked.
@@ -103,6 +111,7 @@ impl DataPlane {
             guest_lines_left_out: self.parts.log.left_out(),
             worker_panics,
             calls_redelivered: self.parts.invoke.redelivered.value(),
+            neighbors: self.neighbors(),
             builds: self.parts.builds.statuses(),
             activation: latencies.activation.status(),
             chain_activation: latencies.chain_activation.status(),
@@ -153,6 +162,31 @@ impl DataPlane {
         self.parts.accounts.of_tenants().into_iter().map(status).collect()
     }
 
+    /// Returns what the gateway knows of neighbours, by port and address.
+    fn neighbors(&self) -> Vec<NeighborStatus> {
+        let observer = &self.parts.observer;
+        let mut neighbors = observer.neighbors().neighbors();
+        neighbors.sort_unstable_by_key(|neighbor| (neighbor.network.0, neighbor.address));
+        let status = |neighbor: Neighbor| {
+            let Ingress { port, vlan } = *observer.networks().get(usize::from(neighbor.network.0))?;
+            let id = |id: u16| (id != 0).then_some(u32::from(id));
+            Some(NeighborStatus {
+                port: self.parts.ports.get(usize::from(port.0))?.name.clone(),
+                vlan: id(vlan.id),
+                inner_vlan: id(vlan.inner_id),
+                address: neighbor.address.to_string(),
+                mac: neighbor.station.map(|station| mac(station.0)),
+                state: match neighbor.state {
+                    table::NeighborState::Asking => NeighborState::Asking,
+                    table::NeighborState::Known => NeighborState::Known,
+                    table::NeighborState::Checking => NeighborState::Checking,
+                    table::NeighborState::Failed => NeighborState::Failed,
+                },
+            })
+        };
+        neighbors.into_iter().filter_map(status).collect()
+    }
+
     fn port_status(&self, index: usize) -> PortStatus {
         let record = &self.parts.ports[index];
         let (received, sent) = (&record.counters.received, &record.counters.sent);
@@ -172,7 +206,7 @@ impl DataPlane {
             .filter(|(_, count)| *count > 0)
             .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
             .collect();
-        let mac = record.facts.mac.map(|byte| format!("{byte:02x}")).join(":");
+        let mac = mac(record.facts.mac);
         PortStatus {
             name: record.name.clone(),
             device: record.device.clone(),

@@ -1,6 +1,8 @@
 //! Tests of [`super`]: compares answers byte for byte with hand-made ones.
 
+use super::super::network::NetworkSetup;
 use super::*;
+use crate::headers::Vlan;
 use crate::test_frames::{self as frames, *};
 use proptest::prelude::*;
 
@@ -9,22 +11,25 @@ const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 const CLIENT_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);
 const OURS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0x12, 0x3456);
 
-fn neighbors() -> Neighbors {
+fn network(vlan: Vlan) -> Network {
     let addresses = ["10.77.0.2/24", "10.77.0.77/24", "fd77::12:3456/64"].map(|net| net.parse().unwrap());
-    Neighbors::new(EthernetAddress(STATION), &addresses)
+    let setup = NetworkSetup { vlan, addresses: addresses.to_vec(), routes: Vec::new() };
+    Network::new(&setup, EthernetAddress(STATION))
 }
 
-fn answered(
-    frame: &[u8],
-    write_answer: fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>,
-) -> Result<Vec<u8>, DropReason> {
+/// Returns what a message says, and the answer to it.
+fn heard(frame: &[u8], vlan: Vlan, read: Reader) -> Result<(Option<Told>, Option<Vec<u8>>), DropReason> {
     let mut space = frame.to_vec();
     space.resize(256.max(frame.len()), 0xee);
     let before = space.clone();
-    match write_answer(&neighbors(), &mut space, frame.len()) {
-        Ok(len) => {
+    match read(&network(vlan), EthernetAddress(STATION), &mut space, frame.len()) {
+        Ok(Heard { told, answer_len: Some(len) }) => {
             assert!(space[len.max(frame.len())..].iter().all(|&byte| byte == 0xee), "written behind the answer");
-            Ok(space[..len].to_vec())
+            Ok((told, Some(space[..len].to_vec())))
+        }
+        Ok(Heard { told, answer_len: None }) => {
+            assert_eq!(space, before, "a message without an answer was changed");
+            Ok((told, None))
         }
         Err(reason) => {
             assert_eq!(space, before, "a question without an answer was changed");
@@ -33,12 +38,19 @@ fn answered(
     }
 }
 
+type Reader = fn(&Network, EthernetAddress, &mut [u8], usize) -> Result<Heard, DropReason>;
+
+/// Returns the answer to a message, or why there is none.
+fn answered(frame: &[u8], read: Reader) -> Result<Vec<u8>, DropReason> {
+    heard(frame, Vlan::UNTAGGED, read).and_then(|(_, answer)| answer.ok_or(DropReason::NotForUs))
+}
+
 fn arp_answer(frame: &[u8]) -> Result<Vec<u8>, DropReason> {
-    answered(frame, Neighbors::answer_arp)
+    answered(frame, read_arp)
 }
 
 fn nd_answer(frame: &[u8]) -> Result<Vec<u8>, DropReason> {
-    answered(frame, Neighbors::answer_solicitation)
+    answered(frame, read_discovery)
 }
 
 fn advertisement(to: Ipv6Addr, to_station: [u8; 6], flags: u8) -> Vec<u8> {
@@ -157,6 +169,100 @@ fn a_probe_behind_an_extension_header_is_dropped() {
     let message = [&[ICMPV6, 0, 0, 0, 0, 0, 0, 0][..], &icmpv6(CLIENT_V6, group, &question(&[]))].concat();
     let frame = ethernet(station, CLIENT, IPV6, &ipv6(CLIENT_V6, group, 0, 255, &message));
     assert_eq!(nd_answer(&frame), Err(DropReason::BadNeighborMessage));
+}
+
+#[test]
+fn a_request_in_a_vlan_is_answered_with_the_tags_of_that_vlan() {
+    let question = arp_request((CLIENT, CLIENT_V4), OURS_V4);
+    let answer = ethernet(CLIENT, STATION, ARP, &arp(2, (STATION, OURS_V4), (CLIENT, CLIENT_V4)));
+    let answered = |tags: &[(u16, u16)], vlan| heard(&tagged(&question, tags), vlan, read_arp).unwrap().1.unwrap();
+    let one = Vlan { id: 100, inner_id: 0 };
+    assert_eq!(answered(&[(0x8100, 0xe064)], one), tagged(&answer, &[(0x8100, 100)]));
+    let both = Vlan { id: 100, inner_id: 7 };
+    assert_eq!(answered(&[(0x88a8, 100), (0x8100, 7)], both), tagged(&answer, &[(0x88a8, 100), (0x8100, 7)]));
+    let question = tagged(&frames::solicitation(CLIENT_V6, OURS_V6), &[(0x8100, 100)]);
+    let answer = heard(&question, one, read_discovery).unwrap().1.unwrap();
+    assert_eq!(answer, tagged(&advertisement(CLIENT_V6, CLIENT, 0x60), &[(0x8100, 100)]));
+}
+
+fn told(address: impl Into<IpAddr>, station: [u8; 6], how: How) -> Option<Told> {
+    Some(Told { address: address.into(), station: EthernetAddress(station), how })
+}
+
+#[test]
+fn arp_tells_of_its_sender_and_an_answer_to_the_node_tells_that_it_is_there() {
+    let says = |frame: &[u8]| heard(frame, Vlan::UNTAGGED, read_arp).unwrap().0;
+    let reply = |to| ethernet(to, CLIENT, ARP, &arp(2, (CLIENT, CLIENT_V4), (STATION, OURS_V4)));
+    assert_eq!(says(&reply(STATION)), told(CLIENT_V4, CLIENT, How::Answer));
+    assert_eq!(says(&reply([0xff; 6])), told(CLIENT_V4, CLIENT, How::Unasked));
+    assert_eq!(says(&arp_request((CLIENT, CLIENT_V4), OURS_V4)), told(CLIENT_V4, CLIENT, How::Unasked));
+    assert_eq!(says(&arp_request((CLIENT, CLIENT_V4), CLIENT_V4)), told(CLIENT_V4, CLIENT, How::Unasked));
+    assert_eq!(says(&arp_request((CLIENT, Ipv4Addr::UNSPECIFIED), OURS_V4)), None, "a probe");
+}
+
+/// An advertisement of the client's, to `to`, with these flags.
+fn advertised(to: Ipv6Addr, flags: u8, options: &[u8]) -> Vec<u8> {
+    let message = [&[136, 0, 0, 0, flags, 0, 0, 0][..], &CLIENT_V6.octets(), options].concat();
+    ethernet(STATION, CLIENT, IPV6, &ipv6(CLIENT_V6, to, ICMPV6, 255, &icmpv6(CLIENT_V6, to, &message)))
+}
+
+#[test]
+fn an_advertisement_tells_of_its_target_by_its_flags() {
+    let says = |frame: &[u8]| heard(frame, Vlan::UNTAGGED, read_discovery).map(|(told, _)| told);
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let stated = [&[2, 1][..], &[2, 0, 0, 0, 0xab, 0xcd]].concat();
+    let other = [2, 0, 0, 0, 0xab, 0xcd];
+    assert_eq!(says(&advertised(OURS_V6, 0x60, &stated)), Ok(told(CLIENT_V6, other, How::Answer)));
+    assert_eq!(says(&advertised(OURS_V6, 0x60, &[])), Ok(told(CLIENT_V6, CLIENT, How::Answer)));
+    assert_eq!(says(&advertised(OURS_V6, 0x40, &stated)), Ok(told(CLIENT_V6, other, How::UnlessKnown)));
+    assert_eq!(says(&advertised(all, 0x20, &stated)), Ok(told(CLIENT_V6, other, How::Unasked)));
+    assert_eq!(says(&advertised(all, 0x60, &stated)), Err(DropReason::BadNeighborMessage), "solicited by all");
+    let group = [&[2, 1][..], &[0x33, 0x33, 0, 0, 0, 1]].concat();
+    assert_eq!(says(&advertised(OURS_V6, 0x60, &group)), Err(DropReason::BadSource));
+}
+
+#[test]
+fn one_that_advertises_an_address_of_the_node_is_told_apart() {
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &OURS_V6.octets(), &[2, 1], &CLIENT].concat();
+    let frame = ethernet(STATION, CLIENT, IPV6, &ipv6(CLIENT_V6, all, ICMPV6, 255, &icmpv6(CLIENT_V6, all, &message)));
+    assert_eq!(nd_answer(&frame), Err(DropReason::AddressConflict));
+}
+
+fn written(write: impl FnOnce(&Network, &mut [u8]) -> usize) -> Vec<u8> {
+    let mut space = [0xee; MESSAGE_BYTES_MAX];
+    let len = write(&network(Vlan::UNTAGGED), &mut space);
+    space[..len].to_vec()
+}
+
+fn requested(target: impl Into<IpAddr>, had: Option<[u8; 6]>) -> Vec<u8> {
+    let (target, had) = (target.into(), had.map(EthernetAddress));
+    written(|network, space| write_request(network, EthernetAddress(STATION), space, target, had).unwrap())
+}
+
+#[test]
+fn a_request_goes_to_all_or_to_the_station_that_had_the_address() {
+    let expected = arp_request((STATION, OURS_V4), CLIENT_V4);
+    assert_eq!(requested(CLIENT_V4, None), expected);
+    assert_eq!(requested(CLIENT_V4, Some(CLIENT)), [&CLIENT[..], &expected[6..]].concat());
+    let target: Ipv6Addr = "fd77::9:8".parse().unwrap();
+    let question = |to: Ipv6Addr| {
+        let message = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &target.octets(), &[1, 1], &STATION].concat();
+        ipv6(OURS_V6, to, ICMPV6, 255, &icmpv6(OURS_V6, to, &message))
+    };
+    let (station, group) = frames::solicited_node(target);
+    assert_eq!(requested(target, None), ethernet(station, STATION, IPV6, &question(group)));
+    assert_eq!(requested(target, Some(CLIENT)), ethernet(CLIENT, STATION, IPV6, &question(target)));
+}
+
+#[test]
+fn the_node_announces_its_addresses_to_all() {
+    let announced = |address: IpAddr| {
+        written(|network, space| write_announcement(network, EthernetAddress(STATION), space, address))
+    };
+    assert_eq!(announced(OURS_V4.into()), arp_request((STATION, OURS_V4), OURS_V4));
+    let advertised = advertisement("ff02::1".parse().unwrap(), [0x33, 0x33, 0, 0, 0, 1], 0x20);
+    assert_eq!(announced(OURS_V6.into()), advertised);
 }
 
 proptest! {

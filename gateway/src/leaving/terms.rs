@@ -1,0 +1,30 @@
+//! What a chain's frames may be when they leave.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+/// What the frames of a chain may be when they leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaySend {
+    /// The networks whose addresses may be the source of its packets, in addition to those that came in by the chain.
+    pub sources: Arc<[IpNet]>,
+    /// Whether they may come from any address and any station.
+    pub transparent: bool,
+    /// Whether the node writes the Ethernet addresses of all of them. Otherwise it does for those without a receiver.
+    pub routed: bool,
+}
+
+impl Default for MaySend {
+    fn default() -> Self {
+        Self { sources: Arc::default(), transparent: false, routed: false }
+    }
+}
+
+impl MaySend {
+    /// What is not held against anything.
+    #[must_use]
+    pub fn anything() -> Self {
+        Self { transparent: true, ..Self::default() }
+    }
+}

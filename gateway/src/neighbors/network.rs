@@ -1,0 +1,205 @@
+//! One network that a port is in: the untagged one, or a VLAN. Which addresses the node has there, and by which next hop
+//! it reaches others.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use smoltcp::wire::EthernetAddress;
+
+use crate::headers::Vlan;
+
+/// The most routes of a network, on-link prefixes not counted. They are searched one after another.
+pub const ROUTES_MAX: usize = 64;
+
+/// A network that a port is in, as it is configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkSetup {
+    /// The VLAN.
+    pub vlan: Vlan,
+    /// The node's addresses there. The rest of their prefixes is on the link.
+    pub addresses: Vec<IpNet>,
+    /// How other networks are reached, at most [`ROUTES_MAX`]. A gateway is the route of all addresses of its version.
+    pub routes: Vec<Route>,
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network that it leads to.
+    pub to: IpNet,
+    /// The router on the link to which packets for it are sent.
+    pub via: IpAddr,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Network {
+    vlan: Vlan,
+    /// The node's addresses, each with its prefix.
+    addresses: Box<[IpNet]>,
+    /// The node's addresses alone, sorted, as there may be hundreds.
+    ipv4: Box<[Ipv4Addr]>,
+    ipv6: Box<[Ipv6Addr]>,
+    /// The node's own link-local address, if it has another IPv6 address there (RFC 4291, appendix A).
+    link_local: Option<Ipv6Addr>,
+    /// The longest prefix first. Without a router, the network is on the link.
+    routes: Box<[(IpNet, Option<IpAddr>)]>,
+}
+
+impl Network {
+    pub(crate) fn new(setup: &NetworkSetup, station: EthernetAddress) -> Self {
+        let NetworkSetup { vlan, addresses, routes } = setup;
+        let mut ipv4: Vec<_> = addresses.iter().filter_map(ipv4_of).collect();
+        let mut ipv6: Vec<_> = addresses.iter().filter_map(ipv6_of).collect();
+        ipv4.sort_unstable();
+        ipv6.sort_unstable();
+        let on_link = addresses.iter().map(|net| (net.trunc(), None));
+        let mut routes: Vec<_> = on_link.chain(routes.iter().map(|route| (route.to, Some(route.via)))).collect();
+        routes.sort_by_key(|(to, via)| (std::cmp::Reverse(to.prefix_len()), *via));
+        let mut network = Self {
+            vlan: *vlan,
+            addresses: addresses.as_slice().into(),
+            ipv4: ipv4.into(),
+            ipv6: ipv6.into(),
+            link_local: None,
+            routes: routes.into(),
+        };
+        network.set_station(station);
+        network
+    }
+
+    /// Sets the port's hardware address, from which the link-local address follows.
+    pub(crate) fn set_station(&mut self, station: EthernetAddress) {
+        self.link_local = (!self.ipv6.is_empty()).then(|| link_local_of(station));
+    }
+
+    pub(crate) fn vlan(&self) -> Vlan {
+        self.vlan
+    }
+
+    /// Returns the addresses that the node announces when it starts.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let ipv6 = self.ipv6.iter().chain(&self.link_local).copied().map(IpAddr::V6);
+        self.ipv4.iter().copied().map(IpAddr::V4).chain(ipv6)
+    }
+
+    /// Returns whether the node has this address.
+    pub(crate) fn has_v4(&self, address: Ipv4Addr) -> bool {
+        self.ipv4.binary_search(&address).is_ok()
+    }
+
+    /// Returns whether the node has this address.
+    pub(crate) fn has_v6(&self, address: Ipv6Addr) -> bool {
+        self.link_local == Some(address) || self.ipv6.binary_search(&address).is_ok()
+    }
+
+    /// Returns whether the node has this address.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.has_v4(address),
+            IpAddr::V6(address) => self.has_v6(address),
+        }
+    }
+
+    /// Returns the station's address to which packets for `to` are sent: its own if it is on the link, or a router's.
+    /// `None` if no route leads there.
+    pub(crate) fn next_hop(&self, to: IpAddr) -> Option<IpAddr> {
+        match to {
+            IpAddr::V6(address) if address.is_unicast_link_local() => self.link_local.map(|_| to),
+            _ => self.route(to).map(|(_, via)| via.unwrap_or(to)),
+        }
+    }
+
+    /// Returns the length of the prefix of the route that leads to `to`, if there is one.
+    pub(crate) fn route_len(&self, to: IpAddr) -> Option<u8> {
+        self.route(to).map(|(net, _)| net.prefix_len())
+    }
+
+    fn route(&self, to: IpAddr) -> Option<(IpNet, Option<IpAddr>)> {
+        self.routes.iter().find(|(net, _)| net.contains(&to)).copied()
+    }
+
+    /// Returns the node's address that asks for `target`: one in the same prefix if there is one. `None` if the node has
+    /// no address of that version there.
+    pub(crate) fn asker_for(&self, target: IpAddr) -> Option<IpAddr> {
+        let beside = self.addresses.iter().find(|net| net.contains(&target)).map(IpNet::addr);
+        beside.or_else(|| match target {
+            IpAddr::V4(_) => self.ipv4.first().copied().map(IpAddr::V4),
+            IpAddr::V6(_) => self.link_local.map(IpAddr::V6),
+        })
+    }
+}
+
+/// Returns the link-local address that is made of a hardware address (modified EUI-64).
+fn link_local_of(station: EthernetAddress) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = station.0;
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
+}
+
+fn ipv4_of(net: &IpNet) -> Option<Ipv4Addr> {
+    match net {
+        IpNet::V4(net) => Some(net.addr()),
+        IpNet::V6(_) => None,
+    }
+}
+
+fn ipv6_of(net: &IpNet) -> Option<Ipv6Addr> {
+    match net {
+        IpNet::V4(_) => None,
+        IpNet::V6(net) => Some(net.addr()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network() -> Network {
+        let nets = ["10.0.0.1/24", "10.0.0.9/24", "192.168.7.1/24", "fd00::1/64"];
+        let route = |(to, via): (&str, &str)| Route { to: to.parse().unwrap(), via: via.parse().unwrap() };
+        let routes =
+            [("10.1.0.0/16", "10.0.0.2"), ("10.1.2.0/24", "10.0.0.3"), ("0.0.0.0/0", "10.0.0.254"), ("::/0", "fe80::9")];
+        let setup = NetworkSetup {
+            vlan: Vlan::UNTAGGED,
+            addresses: nets.map(|net| net.parse().unwrap()).to_vec(),
+            routes: routes.map(route).to_vec(),
+        };
+        Network::new(&setup, EthernetAddress([2, 0, 0, 0, 0, 7]))
+    }
+
+    fn hop(to: &str) -> Option<String> {
+        network().next_hop(to.parse().unwrap()).map(|hop| hop.to_string())
+    }
+
+    #[test]
+    fn a_host_on_the_link_is_its_own_next_hop_and_others_are_reached_by_the_longest_route() {
+        let hops = ["10.0.0.77", "192.168.7.3", "10.1.9.9", "10.1.2.3", "8.8.8.8", "fd00::5", "2001:db8::1", "fe80::3"];
+        let expected =
+            ["10.0.0.77", "192.168.7.3", "10.0.0.2", "10.0.0.3", "10.0.0.254", "fd00::5", "fe80::9", "fe80::3"];
+        assert_eq!(hops.map(|to| hop(to).unwrap()), expected);
+    }
+
+    #[test]
+    fn without_a_gateway_only_the_link_is_reached() {
+        let setup = NetworkSetup { addresses: vec!["10.0.0.1/24".parse().unwrap()], ..NetworkSetup::default() };
+        let network = Network::new(&setup, EthernetAddress([2, 0, 0, 0, 0, 7]));
+        let hop = |to: &str| network.next_hop(to.parse().unwrap());
+        assert_eq!((hop("10.0.0.2"), hop("10.0.1.2"), hop("fe80::1")), ("10.0.0.2".parse().ok(), None, None));
+    }
+
+    #[test]
+    fn it_asks_by_an_address_in_the_targets_prefix_or_by_its_link_local_one() {
+        let asker = |target: &str| network().asker_for(target.parse().unwrap()).unwrap().to_string();
+        assert_eq!(["192.168.7.9", "172.16.0.1", "fd00::9"].map(asker), ["192.168.7.1", "10.0.0.1", "fd00::1"]);
+        assert_eq!(asker("fe80::9"), "fe80::ff:fe00:7");
+    }
+
+    #[test]
+    fn the_link_local_address_follows_the_hardware_address() {
+        let mut network = network();
+        let own = |network: &Network| network.announced().last().unwrap().to_string();
+        assert_eq!((own(&network), network.has("fe80::ff:fe00:7".parse().unwrap())), ("fe80::ff:fe00:7".into(), true));
+        network.set_station(EthernetAddress([2, 0, 0, 0, 0, 8]));
+        assert_eq!((own(&network), network.has("fe80::ff:fe00:7".parse().unwrap())), ("fe80::ff:fe00:8".into(), false));
+    }
+}
