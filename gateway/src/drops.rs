@@ -296,7 +296,8 @@ pub struct ChainDrops {
 pub type ChainDropCounts = [(DropReason, u64); OF_CHAINS.len()];
 
 impl ChainDrops {
-    fn add(&self, reason: DropReason, count: u64) {
+    /// Counts frames. Only the gateway may call this.
+    pub fn add(&self, reason: DropReason, count: u64) {
         // For any other reason, the frame's chain was not known when it was dropped.
         if let Some(at) = OF_CHAINS.iter().position(|of_chains| *of_chains == reason) {
             self.counts[at].add(count);

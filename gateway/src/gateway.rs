@@ -204,9 +204,9 @@ impl Gateway {
         let (misses, stopwatch) = (Arc::clone(assigner.misses()), assigner.misses().stopwatch());
         let names = ports.iter().map(|state| state.port.name()).chain(invoke_name);
         let pending = Pending::new(pending_max);
-        let networks = ports.iter().flat_map(|state| {
-            state.networks.iter().map(|network| Ingress { port: state.index, vlan: network.vlan() })
-        });
+        let networks = ports
+            .iter()
+            .flat_map(|state| state.networks.iter().map(|network| Ingress { port: state.index, vlan: network.vlan() }));
         let waiting = Arc::clone(pending.observed());
         let observer = Arc::new(Observer::new(names, misses, waiting, networks.collect()));
         Ok(Self {

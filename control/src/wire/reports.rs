@@ -4,8 +4,8 @@ use super::{BadMessage, field};
 use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, ResourceUse, StateFieldStatus, TenantAccount,
-    TenantStatus,
+    FwpStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, ResourceUse,
+    StateFieldStatus, TenantAccount, TenantStatus,
 };
 use crate::proto;
 

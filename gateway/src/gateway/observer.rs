@@ -95,7 +95,15 @@ impl Observer {
             missed: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
-        Self { ports, gauges: CachePadded::default(), chains: Arc::default(), misses, waiting, neighbors: Arc::default(), networks }
+        Self {
+            ports,
+            gauges: CachePadded::default(),
+            chains: Arc::default(),
+            misses,
+            waiting,
+            neighbors: Arc::default(),
+            networks,
+        }
     }
 
     /// Returns the gateway's ports, in the order of the configuration.

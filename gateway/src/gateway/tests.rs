@@ -116,7 +116,17 @@ impl Rig {
             events: events_end,
         });
         let dispatchers = dispatchers.unwrap_or_default();
-        Self { gateway: gateway.unwrap(), peers, mmas, commands, events, pool, now_ns: 0, dispatchers, may_send: MaySend::anything() }
+        Self {
+            gateway: gateway.unwrap(),
+            peers,
+            mmas,
+            commands,
+            events,
+            pool,
+            now_ns: 0,
+            dispatchers,
+            may_send: MaySend::anything(),
+        }
     }
 
     /// A gateway whose first port is promiscuous.

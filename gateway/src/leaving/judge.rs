@@ -35,10 +35,7 @@ pub(crate) enum Exit {
     /// As it is.
     AsItIs,
     /// With Ethernet addresses of the node: to the next hop on the way to this address, in this VLAN.
-    ByNode {
-        vlan: Vlan,
-        to: IpAddr,
-    },
+    ByNode { vlan: Vlan, to: IpAddr },
 }
 
 #[derive(Clone, Copy)]
@@ -164,7 +161,8 @@ impl From<Source> for IpAddr {
 #[inline(always)]
 fn ipv4(packet: &[u8]) -> Result<(Source, Source), DropReason> {
     let header = packet.first_chunk::<20>().ok_or(DropReason::Malformed)?;
-    let (header_len, total_len) = (usize::from(header[0] & 0xf) * 4, usize::from(u16::from_be_bytes([header[2], header[3]])));
+    let (header_len, total_len) =
+        (usize::from(header[0] & 0xf) * 4, usize::from(u16::from_be_bytes([header[2], header[3]])));
     if header[0] >> 4 != 4 || header_len < 20 || total_len < header_len || total_len > packet.len() {
         return Err(DropReason::Malformed);
     }

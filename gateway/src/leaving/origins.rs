@@ -50,9 +50,8 @@ impl Address {
     /// Returns the sender's and the receiver's address of a flow.
     #[inline(always)]
     pub(crate) fn of_flow(flow: &FlowKey) -> [Self; 2] {
-        [flow.source_bits(), flow.destination_bits()].map(|bits| {
-            if flow.is_ipv6() { Self::v6(bits) } else { Self::v4(bits as u32) }
-        })
+        [flow.source_bits(), flow.destination_bits()]
+            .map(|bits| if flow.is_ipv6() { Self::v6(bits) } else { Self::v4(bits as u32) })
     }
 }
 

@@ -31,7 +31,7 @@ const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Bytes that a message of the node may need.
-pub(crate) const MESSAGE_BYTES_MAX: usize = LINK_HEADER_MAX + DISCOVERY_BYTES;
+pub const MESSAGE_BYTES_MAX: usize = LINK_HEADER_MAX + DISCOVERY_BYTES;
 
 /// What a message of a neighbour says, and the length of the answer that was written over it, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum How {
 ///
 /// # Errors
 /// The reason why it is dropped. `space` is then unchanged.
-pub(crate) fn read_arp(
+pub fn read_arp(
     network: &Network,
     station: EthernetAddress,
     space: &mut [u8],
@@ -122,7 +122,7 @@ pub(crate) fn read_arp(
 ///
 /// # Errors
 /// The reason why it is dropped. `space` is then unchanged.
-pub(crate) fn read_discovery(
+pub fn read_discovery(
     network: &Network,
     station: EthernetAddress,
     space: &mut [u8],
@@ -229,7 +229,12 @@ fn arp_question(station: EthernetAddress, from: Ipv4Addr, target: Ipv4Addr) -> A
     }
 }
 
-fn write_arp(network: &Network, space: &mut [u8], stations: (EthernetAddress, EthernetAddress), message: &ArpRepr) -> usize {
+fn write_arp(
+    network: &Network,
+    space: &mut [u8],
+    stations: (EthernetAddress, EthernetAddress),
+    message: &ArpRepr,
+) -> usize {
     let at = link_header::write(space, stations, network.vlan(), ETHERTYPE_ARP);
     message.emit(&mut ArpPacket::new_unchecked(&mut space[at..at + ARP_BYTES]));
     at + ARP_BYTES

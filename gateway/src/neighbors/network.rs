@@ -33,7 +33,7 @@ pub struct Route {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub struct Network {
     vlan: Vlan,
     /// The node's addresses, each with its prefix.
     addresses: Box<[IpNet]>,
@@ -47,7 +47,9 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(setup: &NetworkSetup, station: EthernetAddress) -> Self {
+    /// Makes a network of a port with this hardware address.
+    #[must_use]
+    pub fn new(setup: &NetworkSetup, station: EthernetAddress) -> Self {
         let NetworkSetup { vlan, addresses, routes } = setup;
         let mut ipv4: Vec<_> = addresses.iter().filter_map(ipv4_of).collect();
         let mut ipv6: Vec<_> = addresses.iter().filter_map(ipv6_of).collect();
@@ -157,8 +159,12 @@ mod tests {
     fn network() -> Network {
         let nets = ["10.0.0.1/24", "10.0.0.9/24", "192.168.7.1/24", "fd00::1/64"];
         let route = |(to, via): (&str, &str)| Route { to: to.parse().unwrap(), via: via.parse().unwrap() };
-        let routes =
-            [("10.1.0.0/16", "10.0.0.2"), ("10.1.2.0/24", "10.0.0.3"), ("0.0.0.0/0", "10.0.0.254"), ("::/0", "fe80::9")];
+        let routes = [
+            ("10.1.0.0/16", "10.0.0.2"),
+            ("10.1.2.0/24", "10.0.0.3"),
+            ("0.0.0.0/0", "10.0.0.254"),
+            ("::/0", "fe80::9"),
+        ];
         let setup = NetworkSetup {
             vlan: Vlan::UNTAGGED,
             addresses: nets.map(|net| net.parse().unwrap()).to_vec(),

@@ -156,7 +156,13 @@ impl NeighborTable {
     }
 
     /// Returns where a frame of this tenant goes whose next hop is `address`.
-    pub(crate) fn look_up(&mut self, network: NetworkIndex, address: IpAddr, tenant: TenantIndex, now_ns: u64) -> Lookup {
+    pub(crate) fn look_up(
+        &mut self,
+        network: NetworkIndex,
+        address: IpAddr,
+        tenant: TenantIndex,
+        now_ns: u64,
+    ) -> Lookup {
         let bucket = self.bucket(network, address);
         let found = bucket.clone().find(|at| self.is(*at, network, address));
         match found {
@@ -206,14 +212,7 @@ impl NeighborTable {
         }
     }
 
-    fn begin(
-        &mut self,
-        at: usize,
-        network: NetworkIndex,
-        address: IpAddr,
-        tenant: TenantIndex,
-        now_ns: u64,
-    ) -> Lookup {
+    fn begin(&mut self, at: usize, network: NetworkIndex, address: IpAddr, tenant: TenantIndex, now_ns: u64) -> Lookup {
         let of_tenant = &mut self.asking_of[usize::from(tenant.0)];
         if *of_tenant >= ASKING_OF_TENANT_MAX || self.asking >= ASKING_MAX {
             return Lookup::Unresolved;
@@ -254,7 +253,10 @@ impl NeighborTable {
                     (entry.state, entry.asked, entry.ask_ns) = (NeighborState::Checking, 0, now_ns);
                 }
             }
-            _ => (entry.station, entry.state, entry.since_ns, entry.asked) = (told.station, NeighborState::Known, now_ns, 0),
+            _ => {
+                (entry.station, entry.state, entry.since_ns, entry.asked) =
+                    (told.station, NeighborState::Known, now_ns, 0)
+            }
         }
         let tenant = entry.tenant;
         if was_asking {
@@ -403,7 +405,8 @@ mod tests {
         table.note(LAN, told(1, PEER, How::Answer), REACHABLE_NS);
         assert_eq!(due(&mut table, 2 * REACHABLE_NS - 1), []);
         assert_eq!(table.look_up(LAN, address(1), US, 2 * REACHABLE_NS), Lookup::Station(PEER));
-        let over: Vec<_> = (0..=3).flat_map(|second| due(&mut table, 2 * REACHABLE_NS + second * ASK_INTERVAL_NS)).collect();
+        let over: Vec<_> =
+            (0..=3).flat_map(|second| due(&mut table, 2 * REACHABLE_NS + second * ASK_INTERVAL_NS)).collect();
         assert_eq!(over, [ask(1, Some(PEER)); 3]);
         let last_ns = 2 * REACHABLE_NS + 3 * ASK_INTERVAL_NS;
         assert!(matches!(table.look_up(LAN, address(1), US, last_ns), Lookup::Wait(_)), "it is gone");

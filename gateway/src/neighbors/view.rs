@@ -79,9 +79,8 @@ fn words_of(neighbor: Neighbor) -> [u64; 4] {
         IpAddr::V4(address) => (u128::from(address.to_bits()), 0),
         IpAddr::V6(address) => (address.to_bits(), IS_IPV6),
     };
-    let station = neighbor.station.map_or(0, |EthernetAddress([a, b, c, d, e, f])| {
-        u64::from_be_bytes([0, 1, a, b, c, d, e, f])
-    });
+    let station =
+        neighbor.station.map_or(0, |EthernetAddress([a, b, c, d, e, f])| u64::from_be_bytes([0, 1, a, b, c, d, e, f]));
     let state = match neighbor.state {
         NeighborState::Asking => 1,
         NeighborState::Known => 2,

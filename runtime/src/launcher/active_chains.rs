@@ -21,8 +21,8 @@ use pinion_mma::wiring::direction::{PortSet, Sides};
 
 use self::entry::WayBack;
 use self::entry::new_cache;
-use self::sources::SourcesOfTenants;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
+use self::sources::SourcesOfTenants;
 use super::loaded_templates::{LoadedTemplates, Unavailable};
 use super::preparation_queue::{NoRoom, PreparationQueue};
 use crate::ids::ChainKey;

@@ -258,6 +258,8 @@ impl DropLedger {
 
 #[cfg(test)]
 mod tests {
+    use pinion_gateway::drops::DropReason;
+
     use super::*;
     use pinion_control::model::Stage;
 
@@ -354,7 +356,7 @@ mod tests {
         let mut ledger = ledger(std::slice::from_ref(&chain));
         ledger.set_index(ChainIndex(3), key("c"));
         open(&mut ledger, 1, &chain, false)[0].moved.dropped_no_slot.add(1);
-        ledger.gateway.chain(ChainIndex(3)).mma_busy.add(1);
+        ledger.gateway.chain(ChainIndex(3)).add(DropReason::MmaBusy, 1);
         ledger.follow(std::iter::empty());
         ledger.settle(InstanceId(1));
         assert!(ledger.counts(&key("c")).is_none() && ledger.counts_of_tenant(&key("c").0).next().is_none());
@@ -367,18 +369,18 @@ mod tests {
         let chains = [chain("c", &["m"]), chain("d", &["m"])];
         let mut ledger = ledger(&chains);
         let gateway = Arc::clone(&ledger.gateway);
-        gateway.chain(ChainIndex(0)).no_instance.add(100);
+        gateway.chain(ChainIndex(0)).add(DropReason::NoInstance, 100);
         ledger.set_index(ChainIndex(0), key("c"));
-        gateway.chain(ChainIndex(0)).no_instance.add(1);
+        gateway.chain(ChainIndex(0)).add(DropReason::NoInstance, 1);
         // The chain gets another index; frames that waited at its old index are dropped later.
         ledger.set_index(ChainIndex(1), key("c"));
         ledger.set_index(ChainIndex(1), key("c"));
-        gateway.chain(ChainIndex(0)).no_instance.add(1);
-        gateway.chain(ChainIndex(1)).pending_full.add(4);
+        gateway.chain(ChainIndex(0)).add(DropReason::NoInstance, 1);
+        gateway.chain(ChainIndex(1)).add(DropReason::PendingFull, 4);
         let expected = ["gateway no-instance 2", "gateway pending-full 4"];
         assert_eq!(drops(&ledger, "c"), expected);
         ledger.set_index(ChainIndex(0), key("d"));
-        gateway.chain(ChainIndex(0)).launcher_busy.add(9);
+        gateway.chain(ChainIndex(0)).add(DropReason::LauncherBusy, 9);
         assert_eq!(drops(&ledger, "c"), expected);
         assert_eq!(drops(&ledger, "d"), ["gateway launcher-busy 9"]);
     }

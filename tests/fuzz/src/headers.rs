@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use pinion_gateway::drops::DropReason;
 use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, TcpEvent, Vlan, answered_flow, parse};
-use pinion_gateway::neighbor::Neighbors;
+use pinion_gateway::neighbors::messages::{Heard, MESSAGE_BYTES_MAX, read_arp, read_discovery};
+use pinion_gateway::neighbors::network::{Network, NetworkSetup};
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
@@ -55,8 +56,8 @@ fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
             assert_answers_come_to_the_same_host(frame, &flow);
         }
         Ok(Headers::Fragment(fragment)) => assert_other_parser_agrees(frame, &fragment.flow, Some(&fragment), None),
-        Ok(Headers::Arp) => check_answer(frame, Neighbors::answer_arp, assert_answers_arp),
-        Ok(Headers::NeighborDiscovery) => check_answer(frame, Neighbors::answer_solicitation, assert_advertises),
+        Ok(Headers::Arp(vlan)) => check_answer(frame, vlan, read_arp, assert_answers_arp),
+        Ok(Headers::NeighborDiscovery(vlan)) => check_answer(frame, vlan, read_discovery, assert_advertises),
         Err(_) => {}
     }
     if read.is_ok() {
@@ -154,22 +155,27 @@ fn is_ipv4(frame: &[u8]) -> bool {
     frame[offset - 2..offset] == IPV4
 }
 
-type Answer = fn(&Neighbors, &mut [u8], usize) -> Result<usize, DropReason>;
+type Reader = fn(&Network, EthernetAddress, &mut [u8], usize) -> Result<Heard, DropReason>;
 
 /// Answers a request with much room for the answer, and with no room beyond the request.
-fn check_answer(question: &[u8], answer: Answer, assert_sound: fn(&[u8], &[u8])) {
+fn check_answer(question: &[u8], vlan: Vlan, read: Reader, assert_sound: fn(&[u8], &[u8])) {
     let addresses = [format!("{OURS_V4}/24"), format!("{OURS_V6}/64")].map(|it| it.parse().expect("an address"));
-    let neighbors = Neighbors::new(EthernetAddress(STATION), &addresses);
+    let station = EthernetAddress(STATION);
+    let setup = NetworkSetup { vlan, addresses: addresses.to_vec(), routes: Vec::new() };
+    let network = Network::new(&setup, station);
     let spaces = [question.len() + 128, question.len()];
     let results = spaces.map(|capacity| {
         let mut space = vec![0xa5; capacity];
         space[..question.len()].copy_from_slice(question);
         let before = space.clone();
-        let result = answer(&neighbors, &mut space, question.len());
+        let result = read(&network, station, &mut space, question.len());
         match result {
-            Ok(len) => {
+            Ok(Heard { answer_len: Some(len), .. }) => {
                 assert!(space[len..] == before[len..], "written beyond the answer");
-                assert_sound(question, &space[..len]);
+                assert_sound(question, &without_tags(&space[..len], vlan));
+            }
+            Ok(Heard { answer_len: None, .. }) => {
+                assert!(space == before, "nothing is answered, but the frame was changed")
             }
             Err(reason) => assert!(space == before, "dropped as {reason}, but the frame was changed"),
         }
@@ -177,10 +183,24 @@ fn check_answer(question: &[u8], answer: Answer, assert_sound: fn(&[u8], &[u8]))
     });
     // The room must only decide whether an answer fits.
     let in_no_more_room = match results[0] {
-        Ok(len) if len > question.len() => Err(DropReason::Truncated),
+        Ok(Heard { answer_len: Some(_), .. }) if question.len() < MESSAGE_BYTES_MAX => Err(DropReason::Truncated),
         other => other,
     };
     assert_eq!(results[1], in_no_more_room);
+}
+
+/// Returns an answer without the tags of its VLAN, which it must have.
+fn without_tags(answer: &[u8], vlan: Vlan) -> Vec<u8> {
+    let tags: &[(u8, u16)] = match vlan {
+        Vlan { id: 0, .. } => &[],
+        Vlan { id, inner_id: 0 } => &[(0x81, id)],
+        Vlan { id, inner_id } => &[(0x88, id), (0x81, inner_id)],
+    };
+    for (place, (kind, id)) in tags.iter().enumerate() {
+        let tag = &answer[12 + 4 * place..16 + 4 * place];
+        assert_eq!((tag[0], &tag[2..]), (*kind, &id.to_be_bytes()[..]), "the answer is in another VLAN");
+    }
+    [&answer[..12], &answer[12 + 4 * tags.len()..]].concat()
 }
 
 fn assert_answers_arp(question: &[u8], answer: &[u8]) {

@@ -150,6 +150,15 @@ fn the_commands_of_each_chapter_work_when_pasted_while_the_tours_node_runs() {
             "first-function" => {
                 &["module/shout created", "HELLO", "hello", "3 passed, 0 failed", "module/shout deleted"]
             }
+            "middlebox" => &[
+                "chain/border created",
+                "3 received",
+                "198.51.100.2 ",
+                "203.0.113.7 ",
+                "NEIGHBOR",
+                "10.20.0.2",
+                "198.51.100.1",
+            ],
             "policies" => &["first", "second"],
             "two-tenants" => &[
                 "tenant/red created",

@@ -27,7 +27,13 @@ const HEADERS: u64 = 14 + 20 + 8;
 #[track_caller]
 fn between(stages: &[(&str, &str)]) -> Inline {
     let inline = Inline::new(Device::AfPacket);
-    inline.node.apply(chain_both_ways(stages, "shared", ["lan", "wan"]).text());
+    let mut manifest = chain_both_ways(stages, ["lan", "wan"], "");
+    for port in ["lan", "wan"] {
+        manifest = manifest.with(format_args!(
+            "[[rule]]\nname = \"from-{port}\"\npolicy = \"shared\"\nchain = \"between\"\nmatch = {{ port = {port:?}, source = \"0.0.0.0/0\" }}\n"
+        ));
+    }
+    inline.node.apply(manifest.text());
     inline
 }
 
@@ -220,7 +226,9 @@ fn a_balancer_spreads_flows_over_backends_that_answer_directly_and_moves_only_th
     let backends: Vec<Backend> = (0..BACKENDS.len()).map(|number| Backend::new(&bed, number)).collect();
     let backend = |(number, name): (usize, &&str)| format!("backend {name} {}", mac(number));
     // With the client's own MAC address as source, the switch would learn the node's port as the client's.
-    let lines: Vec<String> = BACKENDS.iter().enumerate().map(backend).chain([format!("mac {}", mac(9))]).collect();
+    let status = bed.node.cli().status();
+    let own = format!("mac {}", status["ports"][0]["mac"].as_str().expect("a port has an address"));
+    let lines: Vec<String> = BACKENDS.iter().enumerate().map(backend).chain([own]).collect();
     let manifest = Manifest::of(TENANT).module("balancer", &build::sample("balancer"));
     let manifest = manifest.configured_chain("web", "balancer", &lines.join("\\n")).with(format_args!(
         "[[rule]]\nname = \"web\"\npolicy = \"shared\"\nchain = \"web\"\nmatch = {{ destination = \"{SERVICE}\", protocol = \"udp\" }}\n"

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use pinion_tests::network::bed::Device;
-use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
+use pinion_tests::network::inline::{INTERFACE, Inline};
 use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
 use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
@@ -66,12 +66,8 @@ fn a_firewall_knows_forged_addresses_of_the_inside_by_the_port_that_they_come_in
 fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
     let inline = Inline::new(Device::AfPacket);
     let (left, right) = (&inline.left, &inline.right);
-    let knows = |address: &str, station: &str| {
-        right.namespace.ip(&format!("neighbor replace {address} {station} dev {INTERFACE} nud permanent"));
-    };
-    knows(OUTSIDE, &format!("lladdr {WAN_MAC}"));
-    // The answer to an untranslated packet would reach no host.
-    knows(&left.address, "lladdr 02:00:00:00:00:01");
+    // The answer to an untranslated packet reaches no host.
+    right.namespace.ip(&format!("route add unreachable {}", left.address));
     inline.pass_through(
         "nat",
         &format!(
@@ -98,17 +94,15 @@ fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
 fn a_router_forwards_by_its_table_and_reports_an_expired_ttl() {
     let inline = Inline::new(Device::AfPacket);
     let (left, right) = (&inline.left, &inline.right);
-    let hop = |name: &str, output: u32, mac: &str| {
-        format!("[[next_hop]]\nname = \"{name}\"\noutput = {output}\nmac = {mac:?}\n")
-    };
+    let hop = |name: &str, output: u32| format!("[[next_hop]]\nname = \"{name}\"\noutput = {output}\n");
     let routes = format!("{} right\\n{} left\\n", right.address, left.address);
     inline.pass_through(
         "lpm-router",
         &format!(
-            "mac = \"02:00:00:00:00:01\"\naddresses = [{ROUTER:?}]\nroutes = \"{}\"\n{}{}",
+            "addresses = [{ROUTER:?}]\nroutes = \"{}\"\n{}{}",
             routes.replace(" right", "/32 right").replace(" left", "/32 left"),
-            hop("right", 0, LAN_MAC),
-            hop("left", 1, WAN_MAC)
+            hop("right", 0),
+            hop("left", 1)
         ),
     );
     pings(&left.namespace, 3, &format!("-i 0.05 {}", right.address)).assert_all(3);

@@ -12,9 +12,11 @@ use pinion_tests::until::{SOON, until};
 /// The node's own address, on the port `lan`.
 const NODE: &str = "10.77.0.2";
 const LEFT: &str = "10.77.0.11";
-const RIGHT: &str = "10.77.0.12";
+const RIGHT: &str = "10.77.1.12";
+/// The node's own address, on the port `wan`.
+const NODE_BEHIND: &str = "10.77.1.2";
 
-/// Two hosts connected only by a node, which forwards their frames unchanged.
+/// Two hosts in two networks that only a node connects.
 struct Wire {
     node: Node,
     left: Namespace,
@@ -22,15 +24,9 @@ struct Wire {
     _middle: Namespace,
 }
 
-fn mac(namespace: &Namespace) -> String {
-    let shown = namespace.ip("-oneline link show eth0");
-    let mac = shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
-    mac.expect("a virtual cable has an address").to_owned()
-}
-
-fn address(namespace: &Namespace, own: &str, other: &str, other_mac: &str) {
+fn address(namespace: &Namespace, own: &str, gateway: &str) {
     namespace.ip(&format!("address replace {own}/24 dev eth0"));
-    namespace.ip(&format!("neighbour replace {other} lladdr {other_mac} dev eth0 nud permanent"));
+    namespace.ip(&format!("route replace default via {gateway}"));
 }
 
 impl Wire {
@@ -39,21 +35,19 @@ impl Wire {
         let [left, middle, right] = ["left", "middle", "right"].map(Namespace::new);
         left.connect("eth0", &middle, "port0");
         right.connect("eth0", &middle, "port1");
-        let port = |number, name, addresses| {
+        let port = |number, name, address| {
             format!(
                 "[[port]]\nname = \"{name}\"\ndevice = \"{driver}{number},iface=port{number}\"\nnamespace = {:?}\n\
-                 addresses = {addresses}\npromiscuous = true\n{more}\n",
+                 addresses = [\"{address}/24\"]\n{more}\n",
                 middle.name()
             )
         };
-        let lan = port(0, "lan", format!("[\"{NODE}/24\"]"));
-        let node = Node::started(&format!("{lan}{}", port(1, "wan", "[]".to_owned())));
+        let node = Node::started(&format!("{}{}", port(0, "lan", NODE), port(1, "wan", NODE_BEHIND)));
         let wire = Self { node, left, right, _middle: middle };
         wire.address_both();
-        // An even number of swaps: frames pass unchanged.
         let wire_of = |name, egress| {
             let stages = "{ module = \"macswap\" }, { module = \"macswap\" }";
-            format!("[[chain]]\nname = \"{name}\"\nstage = [{stages}]\negress = \"{egress}\"\n")
+            format!("[[chain]]\nname = \"{name}\"\nstage = [{stages}]\negress = \"{egress}\"\nrouted = true\n")
         };
         let rule_of = |chain, port, to| {
             let matcher = format!("{{ port = \"{port}\", destination = \"{to}\" }}");
@@ -71,8 +65,8 @@ impl Wire {
     }
 
     fn address_both(&self) {
-        address(&self.left, LEFT, RIGHT, &mac(&self.right));
-        address(&self.right, RIGHT, LEFT, &mac(&self.left));
+        address(&self.left, LEFT, NODE);
+        address(&self.right, RIGHT, NODE_BEHIND);
     }
 
     fn link_is_up(&self, port: usize) -> bool {
@@ -106,7 +100,6 @@ fn frames_of_many_flows_pass_between_ports_with_several_queues() {
     for number in 20..40 {
         let own = format!("10.77.0.{number}");
         wire.left.ip(&format!("address add {own}/24 dev eth0"));
-        wire.right.ip(&format!("neighbour replace {own} lladdr {} dev eth0 nud permanent", mac(&wire.left)));
         pings(&wire.left, 5, &format!("-i 0.1 -I {own} {NODE}")).assert_all(5);
     }
     flood(&wire.left, RIGHT, 2_000).assert_all(2_000);

@@ -30,9 +30,6 @@ pub const OUTSIDE: &str = "203.0.113.2";
 pub const ROUTER: &str = "203.0.113.1";
 /// The address to which those of hosts inside are translated.
 pub const SHARED: &str = "203.0.113.99";
-/// The MAC addresses of the hosts and of the node, inside and outside.
-const HOST_MACS: [&str; 2] = ["02:70:69:6e:00:31", "02:70:69:6e:00:32"];
-const NODE_MACS: [&str; 2] = ["02:70:69:6e:00:33", "02:70:69:6e:00:34"];
 const GATEWAY: &str = "10.79.0.1";
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
@@ -65,13 +62,14 @@ impl Border {
         let (inside, outside, between) =
             (Namespace::new("inside"), Namespace::new("outside"), Namespace::new("between"));
         let (first, second) = two_cores();
-        let mut config = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
+        let mut config = format!(
+            "[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n\
+             [[tenant]]\nname = {TENANT:?}\naddresses = [\"{INSIDE_NET}\", \"{ROUTER}/32\", \"{SHARED}/32\"]\n"
+        );
         let hosts = [(&inside, format!("{INSIDE}/24")), (&outside, format!("{OUTSIDE}/24"))];
         for (side, (host, address)) in hosts.into_iter().enumerate() {
-            let (port, mac) = (["inside", "outside"][side], NODE_MACS[side]);
+            let port = ["inside", "outside"][side];
             between.connect(port, host, INTERFACE);
-            between.ip(&format!("link set {port} address {mac}"));
-            host.ip(&format!("link set {INTERFACE} address {}", HOST_MACS[side]));
             host.finish_frames(INTERFACE);
             host.ip(&format!("address add {address} dev {INTERFACE}"));
             let addresses = [format!("\"{GATEWAY}/24\""), format!("\"{ROUTER}/24\", \"{SHARED}/24\"")];
@@ -94,24 +92,26 @@ impl Border {
     /// If the node does not accept it.
     #[track_caller]
     pub fn pass_both_ways(&self, stages: &[(&str, &str)], policy: &str) {
-        self.node.apply(chain_both_ways(stages, policy, ["inside", "outside"]).text());
+        let manifest = chain_both_ways(stages, ["inside", "outside"], "routed = true\n");
+        let rules = [
+            ("from-inside", "inside", format!("source = \"{INSIDE_NET}\"")),
+            ("to-inside", "outside", format!("destination = \"{INSIDE_NET}\"")),
+            ("to-shared", "outside", format!("destination = \"{SHARED}\"")),
+        ];
+        let rule = |(name, port, side): &(&str, &str, String)| {
+            format!(
+                "[[rule]]\nname = {name:?}\npolicy = {policy:?}\nchain = \"between\"\nmatch = {{ port = {port:?}, {side} }}\n"
+            )
+        };
+        self.node.apply(manifest.with(rules.iter().map(rule).collect::<String>()).text());
     }
 
     /// Returns a configuration of the sample `lpm-router` for this border.
     #[must_use]
     pub fn router() -> String {
-        let hop = |name: &str, side: usize| {
-            format!(
-                "[[next_hop]]\nname = \"{name}\"\nmac = \"{}\"\nsource_mac = \"{}\"\n",
-                HOST_MACS[side], NODE_MACS[side]
-            )
-        };
         format!(
-            "mac = \"{}\"\naddresses = [\"{ROUTER}\"]\nroutes = \"\"\"\n{SHARED}/32 inside\n{INSIDE_NET} inside\n0.0.0.0/0 outside\n\
-             \"\"\"\n{}{}",
-            NODE_MACS[1],
-            hop("inside", 0),
-            hop("outside", 1)
+            "addresses = [\"{ROUTER}\"]\nroutes = \"\"\"\n{SHARED}/32 inside\n{INSIDE_NET} inside\n0.0.0.0/0 outside\n\"\"\"\n\
+             [[next_hop]]\nname = \"inside\"\n[[next_hop]]\nname = \"outside\"\n"
         )
     }
 }
@@ -122,10 +122,10 @@ impl Default for Border {
     }
 }
 
-/// Returns a manifest with a chain of these samples, each with its configuration, for IPv4 between two ports. Frames that come in by the
-/// second port pass it backwards.
+/// Returns a manifest with a chain named `between` of these samples, each with its configuration, between two ports. Frames that come in by
+/// the second port pass it backwards. `more` are further keys of the chain.
 #[must_use]
-pub fn chain_both_ways(stages: &[(&str, &str)], policy: &str, [inside, outside]: [&str; 2]) -> Manifest {
+pub fn chain_both_ways(stages: &[(&str, &str)], [inside, outside]: [&str; 2], more: &str) -> Manifest {
     let mut manifest = Manifest::of(TENANT);
     for (at, (sample, _)) in stages.iter().enumerate() {
         if !stages[..at].iter().any(|(other, _)| other == sample) {
@@ -134,14 +134,8 @@ pub fn chain_both_ways(stages: &[(&str, &str)], policy: &str, [inside, outside]:
     }
     let stage = |(sample, config): &(&str, &str)| format!("{{ module = {sample:?}, config = {config:?} }}");
     let stage = stages.iter().map(stage).collect::<Vec<_>>().join(", ");
-    manifest = manifest.with(format_args!(
+    manifest.with(format_args!(
         "[[chain]]\nname = \"between\"\nstage = [{stage}]\negress = {outside:?}\n\
-         reverse = {{ from = [{outside:?}], egress = {inside:?} }}\n"
-    ));
-    for port in [inside, outside] {
-        manifest = manifest.with(format_args!(
-            "[[rule]]\nname = \"from-{port}\"\npolicy = {policy:?}\nchain = \"between\"\nmatch = {{ port = {port:?}, source = \"0.0.0.0/0\" }}\n"
-        ));
-    }
-    manifest
+         reverse = {{ from = [{outside:?}], egress = {inside:?} }}\n{more}"
+    ))
 }

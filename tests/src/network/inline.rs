@@ -6,12 +6,14 @@
 //!   | eth0   MAC of wan|------| lan --> chain --> wan |------| eth0   MAC of lan |
 //!   | 10.78.0.1        |      |     <-- chain <--     |      | 10.78.0.2         |
 //!   | fd78::1          |      +-----------------------+      | fd78::2           |
-//!   +------------------+                                     +-------------------+
+//!   +------------------+       10.78.1.1     10.78.2.1       +-------------------+
+//!                              fd78:1::1     fd78:2::1
 //! ```
 //!
-//! A port receives only frames to its own MAC address, so the host behind the other port has that address. Each host has a static neighbour
-//! entry for the other, as the node does not answer ARP for it. On [`Device::Tap`], `lan` is a TAP device whose kernel side is the left
-//! host's interface, and `wan` is `net_af_xdp`. On other devices both ports are of the same kind, on virtual cables.
+//! Each host has its port's address as its gateway. A port receives only frames to its own MAC address, so the host behind the other port
+//! has that address: frames that pass unchanged reach it. The tenant forwards transparently. On [`Device::Tap`], `lan` is a TAP device
+//! whose kernel side is the left host's interface, and `wan` is `net_af_xdp`. On other devices both ports are of the same kind, on virtual
+//! cables.
 
 use std::collections::BTreeMap;
 use std::sync::MutexGuard;
@@ -32,6 +34,8 @@ pub const LAN_MAC: &str = "02:70:69:6e:00:21";
 pub const WAN_MAC: &str = "02:70:69:6e:00:22";
 /// The MAC address given to a TAP device: the address of the node's end differs in the last bit.
 const TAP_MAC: &str = "02:70:69:6e:00:20";
+/// The addresses of the node's ports, `lan` first.
+const GATEWAYS: [[&str; 2]; 2] = [["10.78.1.1", "fd78:1::1"], ["10.78.2.1", "fd78:2::1"]];
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
 const TENANT: &str = "demo";
@@ -83,9 +87,10 @@ impl Inline {
         };
         let (first, second) = two_cores();
         let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
-        let node = Node::started(&format!("{cores}{lan}{}", port("wan", &wan, &between)));
-        left.settle(WAN_MAC, &right, LAN_MAC);
-        right.settle(LAN_MAC, &left, WAN_MAC);
+        let tenant = format!("[[tenant]]\nname = {TENANT:?}\ntransparent_forwarding = true\n");
+        let node = Node::started(&format!("{cores}{tenant}{lan}{}", port("wan", &wan, &between)));
+        left.settle(WAN_MAC, GATEWAYS[0]);
+        right.settle(LAN_MAC, GATEWAYS[1]);
         Self { node, left, right, between, _turn: turn }
     }
 
@@ -216,17 +221,18 @@ impl Inline {
 }
 
 impl Host {
-    /// Gives the interface this MAC address and the host's addresses, and adds neighbour entries for the other host.
+    /// Gives the interface this MAC address and the host's addresses, and lets it send by these gateways.
     #[track_caller]
-    fn settle(&self, mac: &str, other: &Self, other_mac: &str) {
+    fn settle(&self, mac: &str, gateways: [&str; 2]) {
         let namespace = &self.namespace;
         namespace.ip(&format!("link set {INTERFACE} address {mac}"));
         namespace.ip(&format!("link set {INTERFACE} up"));
         namespace.finish_frames(INTERFACE);
-        namespace.ip(&format!("address add {}/24 dev {INTERFACE}", self.address));
-        namespace.ip(&format!("address add {}/64 dev {INTERFACE} nodad", self.address_v6));
-        for address in [&other.address, &other.address_v6] {
-            namespace.ip(&format!("neighbor replace {address} lladdr {other_mac} dev {INTERFACE} nud permanent"));
+        namespace.ip(&format!("address add {}/32 dev {INTERFACE}", self.address));
+        namespace.ip(&format!("address add {}/128 dev {INTERFACE} nodad", self.address_v6));
+        for gateway in gateways {
+            namespace.ip(&format!("route add {gateway} dev {INTERFACE}"));
+            namespace.ip(&format!("route add default via {gateway} dev {INTERFACE}"));
         }
     }
 }
@@ -250,5 +256,9 @@ fn on_cable(device: Device, interface: &str, mac: &str, between: &Namespace, hos
 }
 
 fn port(name: &str, device: &str, namespace: &Namespace) -> String {
-    format!("[[port]]\nname = {name:?}\ndevice = {device:?}\nnamespace = {:?}\n", namespace.name())
+    let [v4, v6] = GATEWAYS[usize::from(name == "wan")];
+    format!(
+        "[[port]]\nname = {name:?}\ndevice = {device:?}\nnamespace = {:?}\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n",
+        namespace.name()
+    )
 }

@@ -198,7 +198,8 @@ fn a_sender_whose_chain_is_gone_or_is_another_tenants_now_sends_nothing() {
         rig.poll();
         rig.left().len()
     };
-    let left = [SELF_TENANT, id::Sender { tenant: TenantIndex(1), ..SELF_TENANT }, id::Sender { chain: 9, ..SELF_TENANT }];
+    let left =
+        [SELF_TENANT, id::Sender { tenant: TenantIndex(1), ..SELF_TENANT }, id::Sender { chain: 9, ..SELF_TENANT }];
     assert_eq!(left.map(&mut leave), [1, 0, 0]);
     assert_eq!(rig.drops(DropReason::ChainUnavailable), 2);
 }

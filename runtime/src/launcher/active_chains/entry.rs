@@ -184,7 +184,14 @@ impl ChainEntry {
     /// change while its instances serve.
     pub(super) fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
         let model::Chain {
-            memory_total_kib, idle_timeout_ms, drain_timeout_ms, cache_min, cache_max, idempotent, routed, ..
+            memory_total_kib,
+            idle_timeout_ms,
+            drain_timeout_ms,
+            cache_min,
+            cache_max,
+            idempotent,
+            routed,
+            ..
         } = *self.spec;
         let of_ours = model::Chain {
             memory_total_kib,

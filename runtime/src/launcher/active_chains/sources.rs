@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use pinion_control::model::{self, DesiredState, Prefix, TenantName};
+use pinion_control::model::{self, DesiredState, TenantName};
 use pinion_gateway::leaving::MaySend;
 
 /// What the tenants that have an object may send.
@@ -15,7 +15,7 @@ pub(super) struct SourcesOfTenants<'a> {
 impl<'a> SourcesOfTenants<'a> {
     pub(super) fn of(state: &'a DesiredState) -> Self {
         let may_send = |(name, tenant): (&'a TenantName, &Arc<model::Tenant>)| {
-            let sources: Vec<IpNet> = tenant.addresses.iter().map(Prefix::net).collect();
+            let sources: Vec<IpNet> = tenant.addresses.iter().map(|prefix| prefix.net()).collect();
             (name, MaySend { sources: sources.into(), transparent: tenant.transparent_forwarding, routed: false })
         };
         Self { by_tenant: state.tenants().iter().map(may_send).collect() }

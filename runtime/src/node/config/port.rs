@@ -131,7 +131,11 @@ impl PortConfig {
         for (i, vlan) in self.vlans.iter().enumerate() {
             let ids = [vlan.id].into_iter().chain(vlan.inner_id);
             if let Some(id) = ids.into_iter().find(|id| !VLAN_IDS.contains(id)) {
-                return Err(format!("port {name}: vlan {id}: from {} to {} is possible", VLAN_IDS.start(), VLAN_IDS.end()));
+                return Err(format!(
+                    "port {name}: vlan {id}: from {} to {} is possible",
+                    VLAN_IDS.start(),
+                    VLAN_IDS.end()
+                ));
             }
             if self.vlans[..i].iter().any(|other| other.vlan() == vlan.vlan()) {
                 return Err(format!("port {name}: {} is given twice", vlan.vlan()));
@@ -207,7 +211,8 @@ fn check_routes(place: &str, setup: &NetworkSetup) -> Result<(), String> {
         }
         let is_link_local = matches!(via, IpAddr::V6(via) if via.is_unicast_link_local());
         let has_version = |net: &IpNet| net.addr().is_ipv4() == via.is_ipv4();
-        let is_on_link = addresses.iter().any(|net| net.contains(via)) || (is_link_local && addresses.iter().any(has_version));
+        let is_on_link =
+            addresses.iter().any(|net| net.contains(via)) || (is_link_local && addresses.iter().any(has_version));
         if is_no_host(*via) || !is_on_link {
             return Err(format!(
                 "{place}: {via} is the router to {to}, and is not in the network of one of its addresses: give a router on the \
@@ -215,7 +220,9 @@ fn check_routes(place: &str, setup: &NetworkSetup) -> Result<(), String> {
             ));
         }
         if addresses.iter().any(|net| net.addr() == *via) {
-            return Err(format!("{place}: {via} is the router to {to}, and the node's own address: give another router"));
+            return Err(format!(
+                "{place}: {via} is the router to {to}, and the node's own address: give another router"
+            ));
         }
         if routes[..i].iter().any(|other| other.to == *to) {
             return Err(format!("{place}: there are two routes to {to}"));

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use pinion_control::model::TenantName;
 use pinion_control::node::{
-    ChainStatus, CoreStatus, DropCount, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, TenantStatus,
+    ChainStatus, CoreStatus, DropCount, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus,
+    TenantStatus,
 };
 use pinion_gateway::gateway::PortObserver;
 use pinion_gateway::headers::Ingress;

@@ -78,7 +78,11 @@ impl House {
             })
             .unwrap();
         let mut gateway = Gateway::new(GatewayConfig {
-            ports: vec![PortSetup { port: Box::new(port), addresses: Vec::new() }],
+            ports: vec![PortSetup {
+                port: Box::new(port),
+                networks: Vec::new(),
+                reverse_path: pinion_gateway::neighbors::reverse_path::ReversePath::Off,
+            }],
             invoke: Some(invoke),
             pool: Box::new(pool),
             flows_max: 16,

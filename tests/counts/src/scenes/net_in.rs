@@ -10,6 +10,8 @@ use pinion_gateway::gateway::{Gateway, GatewayConfig, PortSetup};
 use pinion_gateway::id::{ChainGeneration, ChainIndex, InstanceId};
 use pinion_gateway::invoke::{Dispatcher, InvokePort};
 use pinion_gateway::messages::{Command, Event};
+use pinion_gateway::neighbors::network::NetworkSetup;
+use pinion_gateway::neighbors::reverse_path::ReversePath;
 use pinion_gateway::port::heap::HeapPool;
 use pinion_gateway::port::{BufferPool, LinkState, Port, PortCounters, PortFacts};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
@@ -105,7 +107,14 @@ impl NetIn {
         let (events_end, events) = bounded(4096);
         let (invoke_port, mut dispatchers) = InvokePort::new(1, CALLS_MAX, &Doorbell::default());
         let gateway = Gateway::new(GatewayConfig {
-            ports: vec![PortSetup { port: Box::new(port), addresses: vec!["10.77.0.2/16".parse().expect("a prefix")] }],
+            ports: vec![PortSetup {
+                port: Box::new(port),
+                networks: vec![NetworkSetup {
+                    addresses: vec!["10.77.0.2/16".parse().expect("a prefix")],
+                    ..NetworkSetup::default()
+                }],
+                reverse_path: ReversePath::Off,
+            }],
             invoke: Some(invoke_port),
             pool: Box::new(pool),
             flows_max: 4096,
