@@ -1,5 +1,6 @@
 //! The boundary with guest memory: what a worker and the MMA may touch of it, and how.
 
+mod checksums;
 mod guest_rings;
 pub mod mailbox;
 mod memcpy;

@@ -17,11 +17,12 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RX_REPLY, SLOT_COUNT_MAX};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RX_REPLY, SLOT_COUNT_MAX, TX_CHECKSUM};
 use quanta::Instant;
 
 use crate::accounts::copying::CopyingBill;
 use crate::accounts::counters::FwpCounters;
+use crate::guest::checksums;
 use crate::guest::guest_rings::GuestRings;
 use crate::guest::pool::PoolLayout;
 use crate::guest::provision::next_step;
@@ -63,6 +64,9 @@ pub struct Transmission {
 /// Most bytes of the guest's own slots that are collected at once when they are sent for the first time: they are touched
 /// then, and the guest may not have done that.
 const OWN_BYTES_MAX: u32 = 256 * 1024;
+
+/// Most bytes of frames of which the checksums are computed when they are collected at once.
+const CHECKSUM_BYTES_MAX: u32 = 256 * 1024;
 
 /// Where a guest sends a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +250,8 @@ impl Mailbox {
 
     /// Takes the entries of the guest's transmit ring, validates each descriptor, and pushes the valid ones to the
     /// MMA's ring. Returns how many; the caller then notifies the MMA. Of the guest's own slots that were never sent
-    /// before, some may be left for the next call, with all that is behind them.
+    /// before, and of frames of which the checksums are to be computed, some may be left for the next call, with all that
+    /// is behind them.
     ///
     /// # Errors
     /// The first violation. Descriptors before it have been pushed; none after it will be.
@@ -262,8 +267,17 @@ impl Mailbox {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
         let (mut judged, mut collected, mut bytes, mut own_bytes) = (Ok(()), 0, 0, OWN_BYTES_MAX);
+        let mut checksum_bytes = CHECKSUM_BYTES_MAX;
         while collected < count {
             let descriptor = self.rings.tx_entry(self.tx_head);
+            let wants_checksums = descriptor.flags & TX_CHECKSUM != 0;
+            if wants_checksums {
+                let Some(left) = checksum_bytes.checked_sub(descriptor.len.into()) else {
+                    self.left |= LEFT_DESCRIPTORS;
+                    break;
+                };
+                checksum_bytes = left;
+            }
             if self.is_first_of_own(&descriptor) {
                 if own_bytes < self.slot_size {
                     self.left |= LEFT_DESCRIPTORS;
@@ -276,6 +290,9 @@ impl Mailbox {
                 Ok(transmission) => {
                     // Of a frame that is dropped, the length is whatever the guest wrote.
                     bytes += if transmission.to == TxTarget::Drop { 0 } else { u64::from(transmission.len) };
+                    if wants_checksums {
+                        self.complete_checksums(&transmission);
+                    }
                     self.transmit.push(transmission);
                 }
                 Err(violation) => {
@@ -312,6 +329,18 @@ impl Mailbox {
             return Err(Violation::UnknownWay(way));
         }
         Ok(Transmission { slot: SlotIndex(slot), offset, len, way: Way::of_number(way), to })
+    }
+
+    /// Computes the checksums of a frame that is about to be pushed to the MMA.
+    #[inline(never)]
+    fn complete_checksums(&mut self, sent: &Transmission) {
+        if sent.to != TxTarget::Drop {
+            let start = usize::from(sent.offset);
+            // SAFETY: `judge` has checked the range, and taken the slot from the guest, which is not running. The MMA is told
+            // of the slot after this.
+            let frame = unsafe { self.rings.slot_bytes(sent.slot, start..start + usize::from(sent.len)) };
+            checksums::complete(frame);
+        }
     }
 
     /// Returns whether one of the guest's own slots is sent for the first time.
