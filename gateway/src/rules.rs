@@ -186,7 +186,8 @@ impl RuleSet {
         Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, senders, weights })
     }
 
-    /// Returns the rule that applies to a flow, if any does: see also [`FlowKey::wanted_by`].
+    /// Returns the rule that applies to a flow. For flows to groups, and of ICMP errors, the flow says that it wants to be
+    /// named (`FlowKey::wanted_by`).
     #[must_use]
     pub fn lookup(&self, flow: &FlowKey) -> Option<&Rule> {
         self.classifier.first_match(flow).map(|rank| &self.rules[rank])
