@@ -126,10 +126,8 @@ fn clocks_stand_still_but_for_sleeps_which_are_short_and_over_at_once() {
     assert_eq!(with_calls(&sleep.replace("{}", "0")), "it was built");
     // The clock is later by the whole sleep.
     let clock = "(call $time (i32.const 1) (i64.const 1) (i32.const 200))";
-    let late = format!(
-        "{} {clock} i32.or (i32.wrap_i64 (i64.sub (i64.load (i32.const 200)) (i64.const 10000999))) i32.or",
-        sleep.replace("{}", "9999999")
-    );
+    let left = "(i32.wrap_i64 (i64.sub (i64.load (i32.const 200)) (i64.const 10000999)))";
+    let late = format!("{} {clock} i32.or {left} i32.or", sleep.replace("{}", "9999999"));
     assert_eq!(with_calls(&late), "it was built");
     // All sleeps together.
     let (first, second) = (sleep.replace("{}", "9999999"), sleep.replace("{}", "2"));
