@@ -47,8 +47,18 @@ type ring struct {
 	entries    [slotCount]descriptor
 }
 
+// hostWait returns how many packets are new. Zero says that the rings are exchanged now: then it is to be called again.
+//
 //go:wasmimport pinion wait
 func hostWait() int32
+
+// hostWaitUntil does the same, and returns -1 when nothing has arrived and hostClock says this time or later.
+//
+//go:wasmimport pinion wait_until
+func hostWaitUntil(deadlineNs int64) int32
+
+//go:wasmimport pinion clock
+func hostClock() int64
 
 // hostPanic ends the instance. It does not return.
 //

@@ -16,12 +16,16 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"time"
 	"unsafe"
 )
 
 var (
 	configure func(config []byte) error
 	handle    func(packet *Packet)
+
+	tick     func()
+	interval time.Duration
 )
 
 // Handle says what the function does. It is to be called once, by an init function of the main package: main is not called. configuring gets the
@@ -29,6 +33,12 @@ var (
 // packet.
 func Handle(configuring func(config []byte) error, handling func(packet *Packet)) {
 	configure, handle = configuring, handling
+}
+
+// Every has ticking called again and again, with so much time in between, from the first packet of an instance on. It is to be called once, by an
+// init function or while the configuration is read. The interval is at least a microsecond.
+func Every(between time.Duration, ticking func()) {
+	interval, tick = max(between, time.Microsecond), ticking
 }
 
 // Packet is a frame that the node has received. It is used until it is sent or dropped, or until the function's handler returns, which drops it.
@@ -143,9 +153,16 @@ func endOnPanic() {
 //go:wasmexport pinion_run
 func exportedRun() {
 	defer endOnPanic()
+	nextNs := hostClock() + int64(interval)
 	for {
-		// Zero says that the rings are exchanged now: then it is to be called again.
-		for count := hostWait(); count > 0; count-- {
+		count := int32(0)
+		if tick == nil {
+			count = hostWait()
+		} else if count = hostWaitUntil(nextNs); hostClock() >= nextNs {
+			tick()
+			nextNs = hostClock() + int64(interval)
+		}
+		for ; count > 0; count-- {
 			packet := Packet{descriptor: receive()}
 			handle(&packet)
 			if !packet.isGone {

@@ -18,11 +18,14 @@ import (
 // made is filled before the first packet, and its order is by the seed of this instance.
 var made = map[int]int{}
 
+var ticks int
+
 func init() {
 	for i := range 64 {
 		made[i] = i
 	}
 	pinion.Handle(configure, handle)
+	pinion.Every(2*time.Millisecond, func() { ticks++ })
 }
 
 func main() {}
@@ -62,6 +65,8 @@ func answer(order, argument string) string {
 		return collect()
 	case "file":
 		return file()
+	case "ticks":
+		return fmt.Sprint(ticks)
 	case "panic":
 		panic("told to panic")
 	}

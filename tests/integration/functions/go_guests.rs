@@ -9,6 +9,7 @@ use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;
+use pinion_tests::until::{SOON, until};
 
 fn answer(node: &Node, chain: &str, order: &str) -> String {
     node.cli().run(&["invoke", chain, "--data", order]).trim().to_owned()
@@ -46,6 +47,8 @@ fn gos_own_library_has_time_chance_files_and_memory_and_each_instance_a_seed_of_
     let took_ns: u64 = answer(&node, "one", "sleep 20").parse().expect("a number");
     assert!(took_ns >= 20_000_000, "{took_ns}");
     assert_eq!(answer(&node, "one", "together"), "3 6 9");
+
+    until("ticks", SOON, || (answer(&node, "one", "ticks") != "0").then_some(()));
 
     let bytes = ["random", "random"].map(|order| answer(&node, "one", order));
     assert!(bytes[0].len() == 32 && bytes[0] != bytes[1], "{bytes:?}");
