@@ -213,7 +213,8 @@ mod tests {
     #[test]
     fn the_date_follows_the_hosts_when_that_is_set_forwards_or_back() {
         let (clock, mut date) = (GuestClock::in_steps_of(100), WallClock::default());
-        let mut shown_ns = |now_ns: u64, offset_ns: i64| date.with_offset(clock, now_ns, || offset_ns);
+        // At the end of a step, which is shown by then.
+        let mut shown_ns = |now_ns: u64, offset_ns: i64| date.with_offset(clock, now_ns + 99_999, || offset_ns);
         let before_ns = shown_ns(1_000_000_000, 20_000 * DAY_NS);
         let later_ns = shown_ns(2_000_000_000, 20_001 * DAY_NS);
         assert_eq!(later_ns - before_ns, DAY_NS as u64 + 1_000_000_000);
