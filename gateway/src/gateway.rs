@@ -566,8 +566,11 @@ impl Gateway {
     fn poll_link_state(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
-            for state in &self.ports {
-                self.bin.observer.port(state.index).set_facts(&state.port.facts());
+            for state in &mut self.ports {
+                state.port.tend();
+                let facts = state.port.facts();
+                state.neighbors.set_station(EthernetAddress(facts.mac));
+                self.bin.observer.port(state.index).set_facts(&facts);
             }
         }
     }

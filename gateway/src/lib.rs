@@ -30,6 +30,7 @@
 //! never allocates.
 
 mod assign;
+pub mod checksums;
 pub mod drops;
 pub mod flows;
 pub mod fwp_times;

@@ -48,6 +48,11 @@ impl Neighbors {
         Self { station, ipv4: ipv4.into(), ipv6: ipv6.into() }
     }
 
+    /// Sets the port's hardware address, which changes with its device.
+    pub(crate) fn set_station(&mut self, station: EthernetAddress) {
+        self.station = station;
+    }
+
     /// Returns the port's hardware address.
     #[must_use]
     pub fn station(&self) -> EthernetAddress {

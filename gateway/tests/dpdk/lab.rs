@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
+use pinion_gateway::port::dpdk::{self, DpdkPool, Eal, EalConfig, PortConfig};
 use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::buffer::Frame;
 
@@ -42,8 +42,8 @@ impl Lab {
         Self { pool: pool.lock().unwrap_or_else(PoisonError::into_inner).clone(), _turn: turn }
     }
 
-    pub(crate) fn open(&self, device: &str) -> DpdkPort {
-        DpdkPort::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
+    pub(crate) fn open(&self, device: &str) -> Box<dyn Port> {
+        dpdk::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Makes frames of these bytes, in buffers of the pool.
@@ -67,7 +67,7 @@ impl Lab {
     }
 
     /// Receives until there are `count` frames.
-    pub(crate) fn receive(&mut self, port: &mut DpdkPort, count: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self, port: &mut Box<dyn Port>, count: usize) -> Vec<Vec<u8>> {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while frames.len() < count {
             assert!(started.elapsed() < PATIENCE, "{} of {count} frames came", frames.len());
@@ -77,14 +77,14 @@ impl Lab {
     }
 
     /// Receives until no frame waits.
-    pub(crate) fn receive_all(&mut self, port: &mut DpdkPort) -> Vec<Vec<u8>> {
+    pub(crate) fn receive_all(&mut self, port: &mut Box<dyn Port>) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while port.receive(&mut frames, 32) > 0 {}
         self.contents(frames)
     }
 
     /// Returns the device's checksum findings for the next frame.
-    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u32 {
+    pub(crate) fn receive_facts(&mut self, port: &mut Box<dyn Port>) -> u32 {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while port.receive(&mut frames, 32) == 0 {
             assert!(started.elapsed() < PATIENCE, "no frame came");
@@ -95,7 +95,7 @@ impl Lab {
     }
 
     /// Answers echo requests until the process that sends them ends. Returns whether that process succeeded.
-    pub(crate) fn answer_pings(&mut self, port: &mut DpdkPort, mut pinger: Child) -> bool {
+    pub(crate) fn answer_pings(&mut self, port: &mut Box<dyn Port>, mut pinger: Child) -> bool {
         let (mut frames, started) = (Vec::with_capacity(64), Instant::now());
         loop {
             if let Some(status) = pinger.try_wait().expect("the pinger can be waited for") {

@@ -28,12 +28,31 @@ mod eal;
 mod error;
 mod kernel;
 mod log;
+mod packet;
 mod port;
 mod port_config;
+pub mod remake;
+mod tap;
 
 pub use self::buffers::pool::DpdkPool;
 pub use self::buffers::sizes::BUFFER_LEN;
 pub use self::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};
 pub use self::error::DpdkError;
-pub use self::port::DpdkPort;
 pub use self::port_config::PortConfig;
+
+use self::packet::PacketPort;
+use self::port::DpdkPort;
+use super::Port;
+
+/// Opens a port whose frames lie in buffers of `pool`, and waits for its link.
+///
+/// # Errors
+/// An error whose message names the device and what to do.
+pub fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Box<dyn Port>, DpdkError> {
+    if !config.device.starts_with(packet::DRIVER) {
+        return Ok(Box::new(DpdkPort::open(config, pool)?));
+    }
+    let port = PacketPort::open(config, pool.clone())?;
+    port::await_link(&config.device, config.link_timeout, || (port.facts().link, Some(port.interface())))?;
+    Ok(Box::new(port))
+}
