@@ -14,8 +14,9 @@ use super::kernel::interface::Interface;
 const DRIVER: &str = "net_tap";
 /// The device file of taps, by its numbers.
 const TUN: (u32, u32) = (10, 200);
-/// What a tap of a port can be, of the flags that the kernel knows.
-const FLAGS: c_int = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR;
+/// The flags by which the driver's taps differ. It reads four bytes before each frame, so `IFF_NO_PI` is not among them:
+/// where the kernel tells the flags, that bit means something else.
+const FLAGS: c_int = libc::IFF_MULTI_QUEUE | libc::IFF_VNET_HDR;
 
 /// What a tap has to be like that takes the place of a deleted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,11 @@ pub(crate) fn flags(file: &OwnedFd) -> Option<i16> {
     let code = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
     // SAFETY: the flags are the member that was written.
     (code == 0).then(|| unsafe { request.ifr_ifru.ifru_flags })
+}
+
+/// Returns whether a file keeps a tap alive, and carries no frames.
+pub(crate) fn is_idle(file: &OwnedFd) -> bool {
+    flags(file).is_some_and(|flags| c_int::from(flags) & libc::IFF_DETACH_QUEUE != 0)
 }
 
 /// Attaches files to the tap of this name, which is made if there is none. `interface` becomes the tap.
