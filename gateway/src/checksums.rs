@@ -89,7 +89,8 @@ impl<'a> Segment<'a> {
     fn is_whole(&self) -> bool {
         match self.protocol {
             TCP => TcpPacket::new_checked(&*self.bytes).is_ok(),
-            UDP => UdpPacket::new_checked(&*self.bytes).is_ok_and(|datagram| usize::from(datagram.len()) == self.bytes.len()),
+            UDP => UdpPacket::new_checked(&*self.bytes)
+                .is_ok_and(|datagram| usize::from(datagram.len()) == self.bytes.len()),
             _ => false,
         }
     }
@@ -256,11 +257,7 @@ mod tests {
     }
 
     fn cases() -> impl Strategy<Value = Case> {
-        let tags = prop_oneof![
-            Just(vec![]),
-            Just(vec![0x81, 0, 0, 5]),
-            Just(vec![0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]),
-        ];
+        let tags = prop_oneof![Just(vec![]), Just(vec![0x81, 0, 0, 5]), Just(vec![0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]),];
         (tags, any::<bool>(), prop_oneof![Just(TCP), Just(UDP)], any::<bool>(), vec(any::<u8>(), 0..200), 0..40_usize)
             .prop_map(|(tags, is_v6, protocol, extended, payload, padding)| Case {
                 tags,

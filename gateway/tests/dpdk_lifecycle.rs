@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use pinion_gateway::port::dpdk::{
-    self, DpdkError, DpdkPool, Eal, EalConfig, HugePages, PortConfig, register_thread,
-};
 use pinion_gateway::port::BufferPool;
+use pinion_gateway::port::dpdk::{self, DpdkError, DpdkPool, Eal, EalConfig, HugePages, PortConfig, register_thread};
 
 fn thread_names() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();

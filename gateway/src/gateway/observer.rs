@@ -104,7 +104,9 @@ impl PortObserver {
             LinkState::Down => tracing::warn!(port, "the port's link is down"),
             LinkState::Gone => tracing::warn!(port, "the port's device has gone: the port works again when it is back"),
             LinkState::Lost => tracing::warn!(port, "the port's device has gone: the port works again after a restart"),
-            LinkState::Up | LinkState::Unknown if before.is_down() => tracing::info!(port, "the port's link is up again"),
+            LinkState::Up | LinkState::Unknown if before.is_down() => {
+                tracing::info!(port, "the port's link is up again")
+            }
             LinkState::Up | LinkState::Unknown => {}
         }
     }

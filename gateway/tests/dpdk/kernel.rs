@@ -171,8 +171,7 @@ fn an_interface_receives_for_others_only_if_wanted_and_only_as_long_as_the_port_
             veth.set_up();
             let device = format!("{driver},iface={}", veth.near);
             assert_eq!(receives(&veth.near), (false, false));
-            let port =
-                dpdk::open(&PortConfig { promiscuous, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
+            let port = dpdk::open(&PortConfig { promiscuous, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
             assert_eq!((receives(&veth.near), port.promiscuous()), (expected, promiscuous));
             drop(port);
             assert_eq!(receives(&veth.near), (false, false));

@@ -254,7 +254,8 @@ impl NetworkNamespace {
     pub(crate) fn capture(&self, interface: &str, count: usize, work: impl FnOnce()) -> Vec<Vec<u8>> {
         let file = tempfile::NamedTempFile::new().expect("a file can be made");
         let path = file.path().display().to_string();
-        let arguments = format!("netns exec {} tcpdump -i {interface} -Q in -U -w {path} -c {count} broadcast", self.name);
+        let arguments =
+            format!("netns exec {} tcpdump -i {interface} -Q in -U -w {path} -c {count} broadcast", self.name);
         let mut tcpdump = Command::new("ip")
             .args(arguments.split_whitespace())
             .stderr(Stdio::piped())

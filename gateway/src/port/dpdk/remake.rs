@@ -22,8 +22,8 @@ use super::kernel::namespace::Namespace;
 use super::packet::settings::Settings;
 use super::packet::{self, sockets};
 use super::port_config::PortConfig;
-pub use super::tap::TapWish;
 use super::tap;
+pub use super::tap::TapWish;
 
 /// Makes one port's device again, for a process that has no right to do so.
 pub trait DeviceMaker: fmt::Debug + Send + Sync {

@@ -102,12 +102,7 @@ pub fn take_reply(supervisor: BorrowedFd<'_>) -> Option<(u32, Vec<OwnedFd>)> {
     last
 }
 
-fn send_bytes(
-    to: BorrowedFd<'_>,
-    bytes: &[u8],
-    descriptors: &[BorrowedFd<'_>],
-    flags: SendFlags,
-) -> io::Result<()> {
+fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {

@@ -23,7 +23,9 @@ use crate::port::dpdk::kernel::namespace::{Namespace, has_given_up_rights};
 use crate::port::dpdk::kernel::ring_overflows::RingOverflows;
 use crate::port::dpdk::port_config::PortConfig;
 use crate::port::dpdk::remake::MadeSockets;
-use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, drop_all, give_all, unfit_for};
+use crate::port::{
+    Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, drop_all, give_all, unfit_for,
+};
 
 /// How often the kernel is asked to transmit what it has left in the ring for want of memory.
 const KICKS_MAX: usize = 4;
@@ -62,9 +64,8 @@ impl PacketPort {
     pub(crate) fn open(config: &PortConfig, pool: impl BufferPool + 'static) -> Result<Self, DpdkError> {
         let settings = Settings::of(config)?;
         let Sockets { interface, queues } = open_sockets(config, &settings)?;
-        let rings = mapped(&queues, &settings).map_err(|error| {
-            Settings::error(config, &settings.interface, ("mapping a ring", error))
-        })?;
+        let rings = mapped(&queues, &settings)
+            .map_err(|error| Settings::error(config, &settings.interface, ("mapping a ring", error)))?;
         Ok(Self {
             lengths: Lengths::of_packet_socket(settings.mtu),
             mac: interface.mac().unwrap_or_default(),

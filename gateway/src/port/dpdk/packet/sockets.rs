@@ -58,7 +58,8 @@ fn unbound(settings: &Settings) -> Result<OwnedFd, StepError> {
         tp_frame_size: ring.frame_bytes,
         tp_frame_nr: ring.frames(),
     };
-    set(&queue, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as c_int)).map_err(at("setting up a ring"))?;
+    set(&queue, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as c_int))
+        .map_err(at("setting up a ring"))?;
     // A frame that the kernel refuses must not hold up those behind it.
     set(&queue, libc::PACKET_LOSS, &1).map_err(at("setting up a ring"))?;
     set(&queue, libc::PACKET_RX_RING, &ring).map_err(at("setting up a receive ring"))?;
