@@ -11,7 +11,8 @@ use pinion_mma::buffer::Frame;
 /// How long anything here may take before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const BUFFERS: u32 = 16_383;
+/// Each port on AF_XDP keeps some 2,100 of them.
+const BUFFERS: u32 = 32_767;
 
 /// DPDK, for one test at a time.
 pub(crate) struct Lab {
@@ -178,7 +179,7 @@ impl NetworkNamespace {
         format!("/run/netns/{}", self.name).into()
     }
 
-    fn exec(&self, command: &str) {
+    pub(crate) fn exec(&self, command: &str) {
         ip(&format!("netns exec {} {command}", self.name));
     }
 

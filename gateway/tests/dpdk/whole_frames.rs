@@ -60,12 +60,17 @@ fn tap(lab: &Lab, namespace: &NetworkNamespace, interface: &str) -> Box<dyn Port
     dpdk::open(&config, &lab.pool).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A kernel that forwards a frame takes its tag out, and lets it travel beside the frame.
-fn the_tag_of_a_forwarded_frame_is_put_back(driver: &str) {
+/// A kernel that forwards a frame takes its tag out, and lets it travel beside the frame, unless `far_end` keeps it there.
+fn the_tag_of_a_forwarded_frame_arrives(driver: &str, far_end: &[&str]) {
     let mut lab = Lab::enter();
     let veth = Veth::new("l");
     veth.set_up();
+    if !far_end.is_empty() {
+        veth.namespace.exec(&format!("ethtool -K {} {}", veth.far, far_end.join(" ")));
+    }
+    assert!(takes_tags_out(&veth.near));
     let mut port = lab.open(&format!("{driver},iface={}", veth.near));
+    assert_eq!(takes_tags_out(&veth.near), driver == "net_af_packet0", "only where it would lose tags");
     let entry = veth.namespace.bridge(&veth.far);
     let frames: Vec<_> = TAGS.map(tagged).into();
     lab.send_from(&veth.namespace, &entry, &frames);
@@ -74,12 +79,18 @@ fn the_tag_of_a_forwarded_frame_is_put_back(driver: &str) {
 
 #[test]
 fn on_af_packet_the_tag_of_a_forwarded_frame_is_put_back() {
-    the_tag_of_a_forwarded_frame_is_put_back("net_af_packet0");
+    the_tag_of_a_forwarded_frame_arrives("net_af_packet0", &[]);
 }
 
 #[test]
-fn on_af_xdp_the_tag_of_a_forwarded_frame_is_put_back() {
-    the_tag_of_a_forwarded_frame_is_put_back("net_af_xdp0");
+fn on_af_xdp_the_tag_of_a_forwarded_frame_stays_in_it_if_the_far_end_is_told_so() {
+    the_tag_of_a_forwarded_frame_arrives("net_af_xdp0", &["txvlan off", "tx-vlan-stag-hw-insert off"]);
+}
+
+/// Returns whether an interface takes tags out of the frames that it receives.
+fn takes_tags_out(interface: &str) -> bool {
+    let shown = std::process::Command::new("ethtool").args(["-k", interface]).output().expect("it is installed");
+    String::from_utf8(shown.stdout).expect("it writes text").contains("rx-vlan-offload: on")
 }
 
 /// Returns whether the UDP checksum of a frame is there and right.

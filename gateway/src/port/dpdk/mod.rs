@@ -16,8 +16,8 @@
 //! * `net_af_packet` has a driver of the gateway's own ([`packet`]).
 //! * `net_af_packet` and `net_af_xdp` on a veth pair: the kernel leaves TCP and UDP checksums to hardware that does not
 //!   exist. The port computes them.
-//! * `net_af_xdp`: a VLAN tag that travels beside a frame is lost. `ethtool -K IFACE rxvlan off` on a card, and `ethtool -K
-//!   FAR_END txvlan off` on a veth pair, keep tags in frames.
+//! * `net_af_xdp`: a VLAN tag that travels beside a frame is lost. The port turns off `rxvlan` on its interface; on a veth
+//!   pair, `ethtool -K FAR_END txvlan off` keeps tags in frames.
 //! * `net_tap`: frames for which the tap's queue has no room count as `TX dropped` of the kernel's interface, and nowhere
 //!   else.
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the

@@ -22,6 +22,7 @@ use super::kernel::namespace::{Namespace, has_given_up_rights};
 use super::kernel::ring_overflows::RingOverflows;
 use super::kernel::send_room;
 use super::kernel::signals::NoFreeSignals;
+use super::kernel::vlan_tags::{self, Tags};
 use super::log;
 use super::port_config::PortConfig;
 use super::tap::{self, TapWish};
@@ -116,6 +117,15 @@ impl DpdkPort {
         let member = sits_on.map(|interface| interface.widen(config.promiscuous)).transpose();
         let watch_error = |error| DpdkError::Watch { device: config.device.clone(), error };
         let lengths = Lengths::of(config.mtu, ethernet.device());
+        if let Some(interface) = interface.as_ref().filter(|_| ethernet.device().attaches_program())
+            && vlan_tags::keep(interface) == Tags::MayBeLost
+        {
+            tracing::warn!(
+                port = config.name,
+                device = config.device,
+                "VLAN tags of received frames may be lost: on a virtual cable, turn off txvlan at its far end with ethtool"
+            );
+        }
         let is_tap = tap::name(ethernet.device()).is_some();
         let port = Self {
             config: config.clone(),

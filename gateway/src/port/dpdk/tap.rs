@@ -38,7 +38,7 @@ pub(crate) fn flags(file: &OwnedFd) -> Option<i16> {
     // SAFETY: writes the structure, which outlives the call.
     let code = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) };
     // SAFETY: the flags are the member that was written.
-    (code == 0).then(|| unsafe { request.ifr_ifru.ifru_flags })
+    (code == 0).then_some(unsafe { request.ifr_ifru.ifru_flags })
 }
 
 /// Returns whether a file keeps a tap alive, and carries no frames.

@@ -15,6 +15,9 @@ pub(crate) struct Interface {
     index: u32,
 }
 
+/// The request by which ethtool asks (linux/sockios.h).
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
 /// Why an interface's link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkDownReason {
@@ -153,6 +156,16 @@ impl Interface {
         let mut value = no_value();
         value.ifru_flags = libc::IFF_UP as libc::c_short;
         self.request(libc::SIOCSIFFLAGS, value).map(drop)
+    }
+
+    /// Makes a request of ethtool, which is in the structure and is answered there.
+    ///
+    /// # Safety
+    /// The request that the structure begins with must read and write no more than the structure.
+    pub(crate) unsafe fn ethtool<T>(&self, request: &mut T) -> io::Result<()> {
+        let mut value = no_value();
+        value.ifru_data = std::ptr::from_mut(request).cast();
+        self.request(SIOCETHTOOL, value).map(drop)
     }
 
     /// Makes a request about the interface. Returns it with the kernel's answer.
