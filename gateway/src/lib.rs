@@ -22,6 +22,7 @@
 //! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
+//! | [`checksums`] | TCP and UDP checksums that a sender has left to hardware |
 //! | [`drops`] | why frames are dropped, and how often; other threads can read it |
 //! | [`fwp_times`] | since when clients wait, and how long functions want their idle instances to live |
 //!
@@ -30,6 +31,7 @@
 //! never allocates.
 
 mod assign;
+pub mod checksums;
 pub mod drops;
 pub mod flows;
 pub mod fwp_times;

@@ -46,6 +46,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "port",
             "rules",
             "neighbor",
+            "checksums",
             "headers",
             "drops",
             "fwp_times",
