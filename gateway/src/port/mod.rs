@@ -237,12 +237,14 @@ pub struct TransmitCounters {
 
 /// Returns the buffers of all frames to the pool, and counts the frames. `spent` has room for some buffers, and is empty
 /// before and after.
+#[cfg(feature = "dpdk")]
 fn drop_all(frames: &mut Vec<Frame>, pool: &mut dyn BufferPool, spent: &mut Vec<Buffer>, counter: &Counter) {
     counter.add(frames.len() as u64);
     give_all(frames, pool, spent);
 }
 
 /// As [`drop_all`], without counting.
+#[cfg(feature = "dpdk")]
 fn give_all(frames: &mut Vec<Frame>, pool: &mut dyn BufferPool, spent: &mut Vec<Buffer>) {
     for frame in frames.drain(..) {
         if spent.len() == spent.capacity() && !spent.is_empty() {
