@@ -16,7 +16,7 @@ use pinion_mma::wiring::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
-use crate::leaving::{MaySend, Owner};
+use crate::leaving::{MaySend, Owner, SenderTerms};
 use classifier::Classifier;
 
 /// What a flow must look like. `None` matches anything.
@@ -87,15 +87,6 @@ pub struct ChainSettings {
     pub redelivery: Redelivery,
     /// What its frames may be when they leave.
     pub may_send: MaySend,
-}
-
-/// What is known of a chain whose frame leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SenderTerms {
-    owner: Owner,
-    pub(crate) may_send: MaySend,
-    /// The VLANs that its rules name.
-    pub(crate) vlans: Box<[Vlan]>,
 }
 
 /// What becomes of calls of a chain whose instance ends before it answers.
@@ -217,11 +208,11 @@ impl RuleSet {
         self.redeliveries.get(chain.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the chain that has sent a frame, and what it may send; `None` if it is not in force any more.
+    /// Returns what the chain that has sent a frame may send; `None` if it is not in force any more.
     #[inline]
-    pub(crate) fn sender(&self, sender: Sender) -> Option<(Owner, &SenderTerms)> {
+    pub(crate) fn sender(&self, sender: Sender) -> Option<&SenderTerms> {
         let terms = self.senders.get(usize::from(sender.chain))?.as_ref()?;
-        (terms.owner.tenant == sender.tenant).then_some((terms.owner, terms))
+        (terms.owner.tenant == sender.tenant).then_some(terms)
     }
 
     /// Returns by whom addresses are owned that come in by a chain; `None` if its frames may have any.

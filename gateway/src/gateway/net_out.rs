@@ -167,7 +167,7 @@ impl Gateway {
             match (ports.get_mut(port), &mut *invoke) {
                 (Some(state), _) => {
                     let (rules, origins) = assigner.rules_and_origins();
-                    match out.judge.judge(rules, origins, frame.bytes(), (sender, state.station), now_ns) {
+                    match out.judge.judge(origins, frame.bytes(), (rules.sender(sender), state.station), now_ns) {
                         Ok(Exit::AsItIs) => state.enqueue_tx(frame, &mut *bin.pool),
                         Ok(Exit::ByNode { vlan, to }) => out.route(state, bin, frame, (sender, vlan, to), now_ns),
                         Err(reason) => drop_of_sender(bin, frame, sender, reason),

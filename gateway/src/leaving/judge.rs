@@ -5,13 +5,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use pinion_mma::id::{PortIndex, Sender};
+use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
 use super::origins::{Address, Origins, Owner};
+use super::terms::SenderTerms;
 use crate::drops::DropReason;
 use crate::headers::{self, Headers, Vlan};
-use crate::rules::{RuleSet, SenderTerms};
 
 /// Sources that were judged of late, and the time after which one is judged anew.
 const RECENT: usize = 256;
@@ -60,20 +60,19 @@ impl Judge {
         self.recent.fill(None);
     }
 
-    /// Returns how a frame leaves by a port with this station.
+    /// Returns how a frame leaves by a port with this station. `sender` is `None` if its chain is not in force any more.
     ///
     /// # Errors
     /// Why it does not.
     #[inline]
     pub(crate) fn judge(
         &mut self,
-        rules: &RuleSet,
         origins: &mut Origins,
         frame: &[u8],
-        (sender, station): (Sender, EthernetAddress),
+        (sender, station): (Option<&SenderTerms>, EthernetAddress),
         now_ns: u64,
     ) -> Result<Exit, DropReason> {
-        let (owner, terms) = rules.sender(sender).ok_or(DropReason::ChainUnavailable)?;
+        let terms = sender.ok_or(DropReason::ChainUnavailable)?;
         // The port counts what is too short for a header.
         let Some((ethernet, rest)) = frame.split_first_chunk::<14>() else { return Ok(Exit::AsItIs) };
         if ethernet[..5] == LINK_GROUP && ethernet[5] < 0x10 {
@@ -96,7 +95,7 @@ impl Judge {
             _ => return Err(DropReason::NotIp),
         };
         if !terms.may_send.transparent {
-            self.judge_source(origins, terms, (owner, source), now_ns)?;
+            self.judge_source(origins, terms, source, now_ns)?;
         }
         Ok(if by_node { Exit::ByNode { vlan, to: to.into() } } else { Exit::AsItIs })
     }
@@ -106,10 +105,10 @@ impl Judge {
         &mut self,
         origins: &mut Origins,
         terms: &SenderTerms,
-        (owner, source): (Owner, Source),
+        source: Source,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let address = source.address();
+        let (address, owner) = (source.address(), terms.owner);
         let recent = &mut self.recent[source.low_byte() as usize ^ (owner.chain.0 as usize % RECENT)];
         if recent.is_some_and(|it| it.owner == owner && it.source == address && now_ns < it.until_ns) {
             return Ok(());

@@ -17,3 +17,4 @@ mod terms;
 pub(crate) use judge::{Exit, Judge};
 pub(crate) use origins::{Origins, Owner};
 pub use terms::MaySend;
+pub(crate) use terms::SenderTerms;

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::origins::Owner;
+use crate::headers::Vlan;
+
 /// What the frames of a chain may be when they leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaySend {
@@ -27,4 +30,13 @@ impl MaySend {
     pub fn anything() -> Self {
         Self { transparent: true, ..Self::default() }
     }
+}
+
+/// What is known of a chain whose frame leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SenderTerms {
+    pub(crate) owner: Owner,
+    pub(crate) may_send: MaySend,
+    /// The VLANs that its rules name.
+    pub(crate) vlans: Box<[Vlan]>,
 }
