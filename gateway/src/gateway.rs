@@ -577,7 +577,12 @@ impl Gateway {
                 state.port.tend();
                 let facts = state.port.facts();
                 let observed = self.bin.observer.port(state.index);
-                state.follow(&facts, observed.link().is_down());
+                let was_down = observed.link().is_down();
+                state.follow(&facts, was_down);
+                if facts.link.is_down() && !was_down {
+                    let first = state.first_network;
+                    self.out.forget_stations(first..first + state.networks.len() as u16);
+                }
                 observed.set_facts(&facts);
             }
         }

@@ -78,6 +78,11 @@ impl NetOut {
         self.judge.forget();
     }
 
+    /// Forgets the stations behind a port whose link is down.
+    pub(super) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
+        self.table.forget_stations(networks);
+    }
+
     /// Takes any frame that waits for a neighbour.
     pub(super) fn pop_waiting(&mut self) -> Option<Frame> {
         self.waiting.pop_any().map(|(frame, _)| frame)

@@ -268,6 +268,16 @@ impl NeighborTable {
         Some(NeighborIndex(at as u16))
     }
 
+    /// Forgets the stations of these networks, whose link is down: others may be there when it is up again.
+    pub(crate) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
+        for at in 0..self.entries.len() {
+            let Some(entry) = &self.entries[at] else { continue };
+            if networks.contains(&entry.network.0) && entry.state != NeighborState::Asking {
+                self.forget(at);
+            }
+        }
+    }
+
     /// Returns the station of an entry, if it has one.
     pub(crate) fn station(&self, neighbor: NeighborIndex) -> Option<EthernetAddress> {
         self.entries[usize::from(neighbor.0)].as_ref()?.neighbor().station
@@ -411,6 +421,20 @@ mod tests {
         let last_ns = 2 * REACHABLE_NS + 3 * ASK_INTERVAL_NS;
         assert!(matches!(table.look_up(LAN, address(1), US, last_ns), Lookup::Wait(_)), "it is gone");
         assert_eq!(due(&mut table, last_ns), [ask(1, None)], "all are asked");
+    }
+
+    #[test]
+    fn the_stations_of_a_link_that_is_down_are_forgotten_and_no_others() {
+        let mut table = known();
+        table.look_up(NetworkIndex(3), address(1), US, 0);
+        table.note(NetworkIndex(3), told(1, PEER, How::Answer), 0);
+        table.look_up(LAN, address(2), US, 0);
+        let version = table.version();
+        table.forget_stations(0..3);
+        assert!(table.version() != version);
+        assert!(matches!(table.look_up(LAN, address(1), US, 0), Lookup::Wait(_)));
+        assert!(matches!(table.look_up(LAN, address(2), US, 0), Lookup::Wait(_)), "it is asked for still");
+        assert_eq!(table.look_up(NetworkIndex(3), address(1), US, 0), Lookup::Station(PEER));
     }
 
     #[test]

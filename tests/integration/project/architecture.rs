@@ -84,7 +84,7 @@ const RESERVED: [(&str, &[&str]); 6] = [
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
     ("bindgen", &["pinion-dpdk-sys"]),
-    ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-tests", "pinion-fuzz", "pinion-counts"]),
+    ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-mma", "pinion-tests", "pinion-fuzz", "pinion-counts"]),
 ];
 
 /// The folders at the top level.

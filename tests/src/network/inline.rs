@@ -6,8 +6,8 @@
 //!   | eth0   MAC of wan|------| lan --> chain --> wan |------| eth0   MAC of lan |
 //!   | 10.78.0.1        |      |     <-- chain <--     |      | 10.78.0.2         |
 //!   | fd78::1          |      +-----------------------+      | fd78::2           |
-//!   +------------------+       10.78.1.1     10.78.2.1       +-------------------+
-//!                              fd78:1::1     fd78:2::1
+//!   +------------------+      10.78.200.1   10.78.201.1      +-------------------+
+//!                              fd78::c8:1    fd78::c9:1
 //! ```
 //!
 //! Each host has its port's address as its gateway. A port receives only frames to its own MAC address, so the host behind the other port
@@ -35,7 +35,7 @@ pub const WAN_MAC: &str = "02:70:69:6e:00:22";
 /// The MAC address given to a TAP device: the address of the node's end differs in the last bit.
 const TAP_MAC: &str = "02:70:69:6e:00:20";
 /// The addresses of the node's ports, `lan` first.
-const GATEWAYS: [[&str; 2]; 2] = [["10.78.1.1", "fd78:1::1"], ["10.78.2.1", "fd78:2::1"]];
+const GATEWAYS: [[&str; 2]; 2] = [["10.78.200.1", "fd78::c8:1"], ["10.78.201.1", "fd78::c9:1"]];
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
 const TENANT: &str = "demo";
@@ -258,7 +258,7 @@ fn on_cable(device: Device, interface: &str, mac: &str, between: &Namespace, hos
 fn port(name: &str, device: &str, namespace: &Namespace) -> String {
     let [v4, v6] = GATEWAYS[usize::from(name == "wan")];
     format!(
-        "[[port]]\nname = {name:?}\ndevice = {device:?}\nnamespace = {:?}\naddresses = [\"{v4}/24\", \"{v6}/64\"]\n",
+        "[[port]]\nname = {name:?}\ndevice = {device:?}\nnamespace = {:?}\naddresses = [\"{v4}/16\", \"{v6}/64\"]\n",
         namespace.name()
     )
 }
