@@ -25,7 +25,7 @@ pub enum DropReason {
     /// sender can have.
     BadSource,
     /// An IP address that no packet on a link can have as its source, or as its destination: see
-    /// `assign/addresses.rs`.
+    /// `neighbors/own_addresses.rs`.
     Martian,
     /// A packet for one host in a frame for a group of stations (RFC 1122, section 3.3.6).
     UnicastToGroup,
@@ -115,11 +115,13 @@ pub enum DropReason {
     NoRoute,
     /// The next hop of a packet that was to leave does not answer, or too many are asked for.
     UnresolvedNeighbor,
+    /// A packet of an outbound flow that has ended, or whose instance has.
+    FlowClosed,
 }
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -167,6 +169,7 @@ impl DropReason {
         Self::ForgedSource,
         Self::NoRoute,
         Self::UnresolvedNeighbor,
+        Self::FlowClosed,
     ];
 
     /// Returns the reason's name in status reports and metrics.
@@ -220,6 +223,7 @@ impl DropReason {
             Self::ForgedSource => "forged-source",
             Self::NoRoute => "no-route",
             Self::UnresolvedNeighbor => "unresolved-neighbor",
+            Self::FlowClosed => "flow-closed",
         }
     }
 }

@@ -27,6 +27,7 @@ mod handover;
 mod invocations;
 mod net_out;
 mod observer;
+mod outbound;
 mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,7 +48,6 @@ use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
 use self::net_out::NetOut;
 pub use self::observer::{Observer, PortObserver};
-use crate::assign::addresses::OwnAddresses;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
@@ -63,6 +63,7 @@ use crate::messages::{Command, UNPROVEN_AT_ONCE};
 use crate::neighbors::answer_rate::AnswerRate;
 use crate::neighbors::messages;
 use crate::neighbors::network::{Network, NetworkSetup};
+use crate::neighbors::own_addresses::OwnAddresses;
 use crate::neighbors::reverse_path::ReversePaths;
 use crate::port::{Alarm, BufferPool, Port, Promiscuous};
 
@@ -182,6 +183,8 @@ impl Gateway {
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });
         }
+        // What one poll takes of each MMA.
+        let leaving_max = 2 * burst * port_count * handover.mmas();
         let own_addresses = OwnAddresses::new(ports.iter().map(|setup| setup.networks.as_slice()));
         let reverse_paths = reverse_paths(&ports);
         let ports = port_states(ports, burst);
@@ -217,7 +220,7 @@ impl Gateway {
             fragments: Fragments::new(port_count, flows_max, fragments_max),
             handover,
             bin: BufferReturn::new(pool, observer, 2 * burst),
-            out: NetOut::new(waiting_max),
+            out: NetOut::new(waiting_max, leaving_max),
             commands: config.commands,
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
@@ -548,6 +551,7 @@ impl Gateway {
         self.sweep_fragments(now_ns);
         let share = SweepShare { elapsed_ns, period_ns: SWEEP_PERIOD_NS, places_max: SWEEP_PLACES_MAX };
         self.keep_neighbors(now_ns);
+        self.keep_flows(now_ns);
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 

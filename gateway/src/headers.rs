@@ -12,7 +12,7 @@
 //!   leaves the transport checksum to hardware that does not exist. The endpoint of a connection checks its own.
 //! * **Fragments are not reassembled.** Only a datagram's first fragment says which flow it belongs to; the others
 //!   follow it (`flows/fragments.rs`).
-//! * **Addresses are not judged.** That depends on the port's own ones (`assign/addresses.rs`).
+//! * **Addresses are not judged.** That depends on the port's own ones (`neighbors/own_addresses.rs`).
 //!
 //! Allocates nothing; the work is bounded by [`EXTENSIONS_MAX`] and [`TAGS_MAX`]. Every packet passes through here, so
 //! the readers are plain loads and compares. The usual frame (untagged, no IPv4 options, no extension headers) takes no
@@ -96,6 +96,18 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
         IPV6 => ipv6::parse(rest, ingress, receiver),
         ARP => Ok(Headers::Arp(Vlan::UNTAGGED)),
         tag if tags::is_tag(tag) => parse_tagged(tag, rest, port, receiver),
+        _ => Err(DropReason::UnknownEthertype),
+    }
+}
+
+/// Reads an IP packet, of this Ethernet type, as if it had come in here for one station.
+///
+/// # Errors
+/// The reason why it would be dropped.
+pub(crate) fn parse_packet(ethertype: u16, packet: &[u8], ingress: Ingress) -> Result<Headers, DropReason> {
+    match ethertype {
+        IPV4 => ipv4::parse(packet, ingress, Receiver::Station),
+        IPV6 => ipv6::parse(packet, ingress, Receiver::Station),
         _ => Err(DropReason::UnknownEthertype),
     }
 }

@@ -21,6 +21,7 @@
 //! replaced as a whole |
 //! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
+//! | [`outbound`] | flows that functions open themselves |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
 //! | [`drops`] | why frames are dropped, and how often; other threads can read it |
 //! | [`fwp_times`] | since when clients wait, and how long functions want their idle instances to live |
@@ -37,9 +38,10 @@ pub mod gateway;
 pub mod headers;
 pub mod id;
 pub mod invoke;
-pub mod leaving;
+mod leaving;
 pub mod messages;
 pub mod neighbors;
+mod outbound;
 pub mod port;
 pub mod rules;
 #[cfg(test)]

@@ -5,7 +5,12 @@
 //! and does not walk through all rules.
 
 mod classifier;
+mod may_send;
+mod outbound_grant;
 mod pattern;
+
+pub use may_send::MaySend;
+pub use outbound_grant::OutboundGrant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -16,7 +21,6 @@ use pinion_mma::wiring::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
-use crate::leaving::{MaySend, Owner};
 use classifier::Classifier;
 
 /// What a flow must look like. `None` matches anything.
@@ -89,6 +93,14 @@ pub struct ChainSettings {
     pub may_send: MaySend,
 }
 
+/// The chain that addresses came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) chain: ChainIndex,
+    pub(crate) generation: ChainGeneration,
+    pub(crate) tenant: TenantIndex,
+}
+
 /// What is known of a chain whose frame leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SenderTerms {
@@ -96,6 +108,14 @@ pub(crate) struct SenderTerms {
     pub(crate) may_send: MaySend,
     /// The VLANs that its rules name.
     pub(crate) vlans: Box<[Vlan]>,
+}
+
+impl SenderTerms {
+    /// Returns whether its functions may ask for flows, be they refused. One that may send anything passes frames of that type on.
+    #[inline]
+    pub(crate) fn may_ask_for_flows(&self) -> bool {
+        !self.may_send.transparent || !self.may_send.outbound.is_empty()
+    }
 }
 
 /// What becomes of calls of a chain whose instance ends before it answers.

@@ -5,12 +5,12 @@
 //! the life of none: anyone can make up a quote. If there is no such instance, the error may still be what a rule asks for
 //! that names its ICMP type; it is a packet like others then.
 
-use super::addresses::Destination;
 use super::{Assigner, Assignment};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
 use crate::flows::cache::FlowLookup;
 use crate::headers::{FlowKey, answered_flow};
+use crate::neighbors::own_addresses::Destination;
 
 impl Assigner {
     /// Returns where an ICMP error goes. `flow` is its own, not that of the packet that it quotes. Errors are rare: each
@@ -26,6 +26,13 @@ impl Assigner {
             Ok(answered) => answered,
             Err(reason) => return Assignment::Drop(reason),
         };
+        match self.outbound.bound_to(&answered) {
+            Some(Ok(slot)) if self.instances.chain(slot).is_some() => {
+                return Assignment::To(self.instances.entrance(slot).of(flow.ingress().port));
+            }
+            Some(_) => return Assignment::Drop(DropReason::FlowClosed),
+            None => {}
+        }
         let key = self.key_of_answers(&answered);
         if let Some(slot) = key.and_then(|key| self.bound_to(&key)) {
             return Assignment::To(self.instances.entrance(slot).of(flow.ingress().port));

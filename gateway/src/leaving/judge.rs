@@ -5,13 +5,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use pinion_abi::FLOW_ETHERTYPE;
 use pinion_mma::id::{PortIndex, Sender};
 use smoltcp::wire::EthernetAddress;
 
-use super::origins::{Address, Origins, Owner};
+use super::Known;
+use super::origins::{Address, Origins};
 use crate::drops::DropReason;
-use crate::headers::{self, Headers, Vlan};
-use crate::rules::{RuleSet, SenderTerms};
+use crate::headers::{self, Headers, Ingress, Vlan};
+use crate::outbound::Claim;
+use crate::rules::{Owner, SenderTerms};
 
 /// Sources that were judged of late, and the time after which one is judged anew.
 const RECENT: usize = 256;
@@ -36,6 +39,15 @@ pub(crate) enum Exit {
     AsItIs,
     /// With Ethernet addresses of the node: to the next hop on the way to this address, in this VLAN.
     ByNode { vlan: Vlan, to: IpAddr },
+    /// It does not: it is a request about a flow.
+    Request,
+}
+
+/// The port that a frame is to leave by.
+#[derive(Clone, Copy)]
+pub(crate) struct Exits {
+    pub(crate) port: PortIndex,
+    pub(crate) station: EthernetAddress,
 }
 
 #[derive(Clone, Copy)]
@@ -60,24 +72,26 @@ impl Judge {
         self.recent.fill(None);
     }
 
-    /// Returns how a frame leaves by a port with this station.
+    /// Returns how a frame leaves by a port.
     ///
     /// # Errors
     /// Why it does not.
     #[inline]
     pub(crate) fn judge(
         &mut self,
-        rules: &RuleSet,
-        origins: &mut Origins,
+        known: &mut Known<'_>,
         frame: &[u8],
-        (sender, station): (Sender, EthernetAddress),
+        (sender, Exits { port, station }): (Sender, Exits),
         now_ns: u64,
     ) -> Result<Exit, DropReason> {
-        let (owner, terms) = rules.sender(sender).ok_or(DropReason::ChainUnavailable)?;
+        let (owner, terms) = known.rules.sender(sender).ok_or(DropReason::ChainUnavailable)?;
         // The port counts what is too short for a header.
         let Some((ethernet, rest)) = frame.split_first_chunk::<14>() else { return Ok(Exit::AsItIs) };
         if ethernet[..5] == LINK_GROUP && ethernet[5] < 0x10 {
             return Err(DropReason::NodeOnly);
+        }
+        if ethernet[12..] == FLOW_ETHERTYPE.to_be_bytes() && terms.may_ask_for_flows() {
+            return Ok(Exit::Request);
         }
         let (vlan, ethertype, packet) = headers::untagged(u16::from_be_bytes([ethernet[12], ethernet[13]]), rest)
             .map_err(|_| DropReason::Malformed)?;
@@ -95,8 +109,11 @@ impl Judge {
             _ if terms.may_send.transparent && !by_node => return Ok(Exit::AsItIs),
             _ => return Err(DropReason::NotIp),
         };
-        if !terms.may_send.transparent {
-            self.judge_source(origins, terms, (owner, source), now_ns)?;
+        let is_of_flow = !terms.may_send.transparent
+            && known.outbound.has_any()
+            && is_of_flow(known, (ethertype, packet, source.into()), (sender, Ingress { port, vlan }), now_ns)?;
+        if !terms.may_send.transparent && !is_of_flow {
+            self.judge_source(known.origins, terms, (owner, source), now_ns)?;
         }
         Ok(if by_node { Exit::ByNode { vlan, to: to.into() } } else { Exit::AsItIs })
     }
@@ -120,6 +137,33 @@ impl Judge {
         }
         *recent = Some(Recent { owner, source: address, until_ns: now_ns + RECENT_NS });
         Ok(())
+    }
+}
+
+/// Returns whether a packet is of an outbound flow of its sender. Those that come from the node's own addresses are looked at:
+/// several tenants may send from these.
+#[inline(never)]
+fn is_of_flow(
+    known: &mut Known<'_>,
+    (ethertype, packet, source): (u16, &[u8], IpAddr),
+    (sender, ingress): (Sender, Ingress),
+    now_ns: u64,
+) -> Result<bool, DropReason> {
+    if !known.own_addresses.has(ingress, source) {
+        return Ok(false);
+    }
+    let (flow, event) = match headers::parse_packet(ethertype, packet, ingress) {
+        Ok(Headers::Flow(flow, event)) => (flow, event),
+        Ok(Headers::Fragment(fragment)) => (fragment.flow, None),
+        Ok(_) | Err(DropReason::Redirect) => return Ok(false),
+        // What cannot be read could be of any flow.
+        Err(_) => return Err(DropReason::Malformed),
+    };
+    match known.outbound.claim(&flow.reversed(), sender, event, now_ns) {
+        Claim::Nobodys => Ok(false),
+        Claim::Own => Ok(true),
+        Claim::Ended => Err(DropReason::FlowClosed),
+        Claim::Anothers => Err(DropReason::ForgedSource),
     }
 }
 

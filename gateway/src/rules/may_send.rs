@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::OutboundGrant;
+
 /// What the frames of a chain may be when they leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaySend {
@@ -13,11 +15,13 @@ pub struct MaySend {
     pub transparent: bool,
     /// Whether the node writes the Ethernet addresses of all of them. Otherwise it does for those without a receiver.
     pub routed: bool,
+    /// The flows that its functions may open.
+    pub outbound: Arc<[OutboundGrant]>,
 }
 
 impl Default for MaySend {
     fn default() -> Self {
-        Self { sources: Arc::default(), transparent: false, routed: false }
+        Self { sources: Arc::default(), transparent: false, routed: false, outbound: Arc::default() }
     }
 }
 
