@@ -243,7 +243,7 @@ fn ask_for_flow(frame: &mut [u8; FLOW_BYTES]) {
     frame[FLOW_DESTINATION_AT..FLOW_DESTINATION_AT + 4].copy_from_slice(&[10, 0, 0, 200]);
 }
 
-/// Sends every frame back by the port that it came in by, in another buffer; asks for a flow instead now and then. Returns how
+/// Sends every frame back by the port that it came in by, in another buffer; asks for a flow instead of one of them. Returns how
 /// many frames of the first port it echoed, and how many flows were opened and ended.
 fn play_mma(mma: &mut MmaLink) -> (usize, [u64; 2]) {
     let (mut echoed, mut flows) = (0, [0; 2]);
@@ -261,7 +261,7 @@ fn play_mma(mma: &mut MmaLink) -> (usize, [u64; 2]) {
             }
             let sender = id::Sender { instance: target.index, ..id::Sender::of(TenantIndex(0)) };
             let mut echo = Frame::new(buffer, frame.len()).of_port(frame.port());
-            if frame.port() == PortIndex(0) && echoed % 64 == 1 {
+            if frame.port() == PortIndex(0) && echoed == 1 {
                 echo.set_len(FLOW_BYTES as u32);
                 ask_for_flow(echo.bytes_mut().try_into().unwrap());
             }
@@ -411,5 +411,5 @@ fn a_gateway_at_work_allocates_and_frees_nothing() {
     ] {
         assert!(port.drops.count(reason) > count_min, "{reason}: {}", port.drops.count(reason));
     }
-    assert!(sent.sent.frames.value() > 90_000);
+    assert!(sent.sent.frames.value() > 80_000);
 }
