@@ -109,9 +109,14 @@ impl Judge {
             _ if terms.may_send.transparent && !by_node => return Ok(Exit::AsItIs),
             _ => return Err(DropReason::NotIp),
         };
-        let is_of_flow = !terms.may_send.transparent
-            && known.outbound.has_any()
-            && is_of_flow(known, (ethertype, packet, source.into()), (sender, Ingress { port, vlan }), now_ns)?;
+        let is_of_flow = if known.outbound.has_any() && terms.may_ask_for_flows() {
+            match is_of_flow(known, (ethertype, packet, source.into()), (sender, Ingress { port, vlan }), now_ns) {
+                Err(reason) if !terms.may_send.transparent => return Err(reason),
+                found => found.unwrap_or(false),
+            }
+        } else {
+            false
+        };
         if !terms.may_send.transparent && !is_of_flow {
             self.judge_source(known.origins, terms, (owner, source), now_ns)?;
         }

@@ -123,3 +123,45 @@ pub(crate) fn write_closed(space: &mut [u8], told: &Told) -> Option<usize> {
     frame[FLOW_VLAN_AT..FLOW_VLAN_AT + 2].copy_from_slice(&answers.ingress().vlan.id.to_le_bytes());
     Some(FLOW_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_read_lies_where_the_contract_says() {
+        let mut frame = [0; FLOW_BYTES];
+        frame[12..16].copy_from_slice(&[0x88, 0xb6, 1, 1]);
+        frame[16..24].copy_from_slice(&0x0102_0304_0506_0708_u64.to_le_bytes());
+        (frame[32], frame[33]) = (17, 4);
+        frame[38..40].copy_from_slice(&[0, 53]);
+        frame[56..60].copy_from_slice(&[192, 0, 2, 53]);
+        frame[72..74].copy_from_slice(&[100, 0]);
+        let vlan = Vlan { id: 100, inner_id: 0 };
+        let to = Some(Ipv4Addr::new(192, 0, 2, 53).into());
+        let expected = Request::Open { tag: 0x0102_0304_0506_0708, protocol: 17, to, port: 53, vlan };
+        assert_eq!(read(&frame), Some(expected));
+        frame[15] = 2;
+        frame[24..32].copy_from_slice(&7_u64.to_le_bytes());
+        assert_eq!(read(&frame), Some(Request::Close { number: 7 }));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_function_sends_is_read_and_answered_without_a_panic(
+            mut frame in prop::collection::vec(any::<u8>(), 0..120), kind in 0_u8..7, version in 0_u8..8,
+        ) {
+            if let Some(at) = frame.get_mut(FLOW_VERSION_AT..FLOW_PROTOCOL_AT + 2) {
+                (at[0], at[1], at[FLOW_IP_AT - FLOW_VERSION_AT]) = (FLOW_VERSION, kind, version);
+            }
+            if read(&frame).is_some() {
+                prop_assert!(frame.len() >= FLOW_BYTES);
+                answer_refused(&mut frame, FlowRefusal::Quota);
+                answer_closed(&mut frame);
+                answer_opened(&mut frame, Opened { number: 1, source: Ipv6Addr::LOCALHOST.into(), port: 9 });
+                prop_assert_eq!(read(&frame), None, "an answer is no request");
+            }
+        }
+    }
+}

@@ -450,3 +450,15 @@ fn a_request_is_answered_also_while_the_mma_takes_no_more_frames() {
     rig.pass(SECOND_NS);
     rig.assert_no_buffer_leaked();
 }
+
+#[test]
+fn a_chain_that_may_send_anything_keeps_its_flows_by_what_it_sends() {
+    let mut rig = Rig::outbound(MaySend { transparent: true, ..dns() });
+    let opened = rig.open();
+    for _ in 0..3 {
+        assert_eq!(rig.pass_with_clients(40), []);
+        rig.leave_from(first(), &from_station(PEER_STATION, &question(opened.port)[14..]));
+    }
+    assert_eq!(rig.left().len(), 3);
+    assert_eq!(rig.pass_with_clients(65).len(), 1);
+}
