@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::OutboundGrant;
 
 /// What the frames of a chain may be when they leave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaySend {
     /// The networks whose addresses may be the source of its packets, in addition to those that came in by the chain.
     pub sources: Arc<[IpNet]>,
@@ -17,12 +17,6 @@ pub struct MaySend {
     pub routed: bool,
     /// The flows that its functions may open.
     pub outbound: Arc<[OutboundGrant]>,
-}
-
-impl Default for MaySend {
-    fn default() -> Self {
-        Self { sources: Arc::default(), transparent: false, routed: false, outbound: Arc::default() }
-    }
 }
 
 impl MaySend {

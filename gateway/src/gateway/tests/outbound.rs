@@ -317,7 +317,7 @@ fn an_error_about_a_packet_of_a_flow_reaches_its_instance() {
     let opened = rig.open();
     let quoted = &question(opened.port)[14..];
     let error = to_station(&ipv4(RESOLVER, SERVER, 1, &[&[3, 3, 0, 0, 0, 0, 0, 0], &quoted[..28]].concat()));
-    rig.send_and_poll(&[error.clone()]);
+    rig.send_and_poll(std::slice::from_ref(&error));
     assert_eq!(rig.delivered(), [(entry(11), PortIndex(0), error.clone())]);
     rig.command(Command::Unbind { instance: InstanceId(11) });
     rig.send_and_poll(&[error]);
