@@ -161,5 +161,5 @@ help:
 	@echo "make guests             the sample functions, and those that tests misbehave with"
 	@echo "make doc                the documentation of all crates, in target/doc"
 	@echo "make book               the guide for tenants and operators, in target/book"
-	@echo "make install            what building and running takes, from Debian and rustup; INSTALL=no prevents it"
+	@echo "make install            what building and running takes, from Debian, rustup and go.dev; INSTALL=no prevents it"
 	@echo "make fmt, make clean    formats the code; removes what was built"

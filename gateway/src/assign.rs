@@ -12,6 +12,7 @@
 //! while no key waits for one: after [`Assigner::add_ready`], the gateway gives the instance to the key that has waited
 //! longest.
 
+pub(crate) mod addresses;
 mod errors;
 pub(crate) mod outbound;
 mod rule_for;
@@ -23,6 +24,8 @@ use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
+use self::addresses::OwnAddresses;
+use self::outbound::Claims;
 use crate::drops::DropReason;
 use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
 use crate::flows::entry_fwp::EntryFwp;
@@ -36,10 +39,9 @@ use crate::headers::plain::{self, PlainFlow};
 use crate::headers::stray::{Worth, worth_of};
 use crate::headers::{self, FlowKey, Fragment, Headers, TcpEvent, Vlan};
 use crate::id::{CHAINS_MAX, ChainIndex, FunctionRef, InstanceId};
-use crate::leaving::{Known, Origins};
+use crate::leaving::Origins;
 use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
-use crate::neighbors::own_addresses::OwnAddresses;
 use crate::neighbors::reverse_path::ReversePaths;
 use crate::outbound::{FLOWS_MAX, OutboundFlows};
 use crate::rules::{Redelivery, RuleSet};
@@ -514,11 +516,11 @@ impl Assigner {
         self.outbox.send(Event::RulesReplaced { old });
     }
 
-    /// Returns what is known of frames that leave.
+    /// Returns the rules in force, the addresses that came in by their chains, and whose the outbound flows are.
     #[inline]
-    pub(crate) fn known(&mut self) -> Known<'_> {
+    pub(crate) fn known_of_leaving(&mut self) -> (&RuleSet, &mut Origins, Claims<'_>) {
         let Self { rules, origins, outbound, own_addresses, .. } = self;
-        Known { rules, origins, outbound, own_addresses }
+        (rules, origins, Claims { outbound, own_addresses })
     }
 
     /// Returns the tenant whose chain it is.

@@ -25,7 +25,7 @@ pub enum DropReason {
     /// sender can have.
     BadSource,
     /// An IP address that no packet on a link can have as its source, or as its destination: see
-    /// `neighbors/own_addresses.rs`.
+    /// `assign/addresses.rs`.
     Martian,
     /// A packet for one host in a frame for a group of stations (RFC 1122, section 3.3.6).
     UnicastToGroup,

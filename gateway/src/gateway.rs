@@ -48,6 +48,7 @@ use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
 use self::net_out::NetOut;
 pub use self::observer::{Observer, PortObserver};
+use crate::assign::addresses::OwnAddresses;
 use crate::assign::{Assigner, Assignment, Read, SweepShare};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
@@ -63,9 +64,8 @@ use crate::messages::{Command, UNPROVEN_AT_ONCE};
 use crate::neighbors::answer_rate::AnswerRate;
 use crate::neighbors::messages;
 use crate::neighbors::network::{Network, NetworkSetup};
-use crate::neighbors::own_addresses::OwnAddresses;
 use crate::neighbors::reverse_path::ReversePaths;
-use crate::port::{Alarm, BufferPool, Port, Promiscuous};
+use crate::port::{Alarm, BufferPool, Port, PortFacts, Promiscuous};
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -140,6 +140,19 @@ impl PortState {
         match (self.promiscuous, frame.first_chunk()) {
             (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
             _ => self.station,
+        }
+    }
+
+    /// Takes over the hardware address of a device that was made again, and announces the port's addresses anew if its
+    /// link was down.
+    fn follow(&mut self, facts: &PortFacts, was_down: bool) {
+        let station = EthernetAddress(facts.mac);
+        if station != self.station {
+            self.station = station;
+            self.networks.iter_mut().for_each(|network| network.set_station(station));
+        }
+        if was_down && !facts.link.is_down() {
+            self.announced = 0;
         }
     }
 
@@ -564,8 +577,12 @@ impl Gateway {
     fn poll_link_state(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
-            for state in &self.ports {
-                self.bin.observer.port(state.index).set_facts(&state.port.facts());
+            for state in &mut self.ports {
+                state.port.tend();
+                let facts = state.port.facts();
+                let observed = self.bin.observer.port(state.index);
+                state.follow(&facts, observed.link().is_down());
+                observed.set_facts(&facts);
             }
         }
     }

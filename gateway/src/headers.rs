@@ -8,11 +8,11 @@
 //!
 //! No byte here is trusted. A field is read from a slice or array whose length has just been checked, never by an index
 //! that came in a frame. No input can cause a panic, and each kind of malformed frame has its [`DropReason`]. Not done:
-//! * **TCP, UDP and ICMP checksums are not verified.** On a virtual Ethernet pair or a TAP device, the sender's kernel
-//!   leaves the transport checksum to hardware that does not exist. The endpoint of a connection checks its own.
+//! * **TCP, UDP and ICMP checksums are not verified.** The endpoint of a connection checks its own. Those that a sender's
+//!   kernel left to hardware were computed by the port ([`crate::checksums`]).
 //! * **Fragments are not reassembled.** Only a datagram's first fragment says which flow it belongs to; the others
 //!   follow it (`flows/fragments.rs`).
-//! * **Addresses are not judged.** That depends on the port's own ones (`neighbors/own_addresses.rs`).
+//! * **Addresses are not judged.** That depends on the port's own ones (`assign/addresses.rs`).
 //!
 //! Allocates nothing; the work is bounded by [`EXTENSIONS_MAX`] and [`TAGS_MAX`]. Every packet passes through here, so
 //! the readers are plain loads and compares. The usual frame (untagged, no IPv4 options, no extension headers) takes no

@@ -23,6 +23,7 @@
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
 //! | [`outbound`] | flows that functions open themselves |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
+//! | [`checksums`] | TCP and UDP checksums that a sender has left to hardware |
 //! | [`drops`] | why frames are dropped, and how often; other threads can read it |
 //! | [`fwp_times`] | since when clients wait, and how long functions want their idle instances to live |
 //!
@@ -31,6 +32,7 @@
 //! never allocates.
 
 mod assign;
+pub mod checksums;
 pub mod drops;
 pub mod flows;
 pub mod fwp_times;
@@ -38,7 +40,7 @@ pub mod gateway;
 pub mod headers;
 pub mod id;
 pub mod invoke;
-mod leaving;
+pub mod leaving;
 pub mod messages;
 pub mod neighbors;
 mod outbound;

@@ -5,12 +5,7 @@
 //! and does not walk through all rules.
 
 mod classifier;
-mod may_send;
-mod outbound_grant;
 mod pattern;
-
-pub use may_send::MaySend;
-pub use outbound_grant::OutboundGrant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,6 +16,7 @@ use pinion_mma::wiring::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
+use crate::leaving::{MaySend, Owner, SenderTerms};
 use classifier::Classifier;
 
 /// What a flow must look like. `None` matches anything.
@@ -91,31 +87,6 @@ pub struct ChainSettings {
     pub redelivery: Redelivery,
     /// What its frames may be when they leave.
     pub may_send: MaySend,
-}
-
-/// The chain that addresses came in by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) chain: ChainIndex,
-    pub(crate) generation: ChainGeneration,
-    pub(crate) tenant: TenantIndex,
-}
-
-/// What is known of a chain whose frame leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SenderTerms {
-    owner: Owner,
-    pub(crate) may_send: MaySend,
-    /// The VLANs that its rules name.
-    pub(crate) vlans: Box<[Vlan]>,
-}
-
-impl SenderTerms {
-    /// Returns whether its functions may ask for flows, be they refused. One that may send anything passes frames of that type on.
-    #[inline]
-    pub(crate) fn may_ask_for_flows(&self) -> bool {
-        !self.may_send.transparent || !self.may_send.outbound.is_empty()
-    }
 }
 
 /// What becomes of calls of a chain whose instance ends before it answers.
@@ -206,7 +177,8 @@ impl RuleSet {
         Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, senders, weights })
     }
 
-    /// Returns the rule that applies to a flow, if any does: see also [`FlowKey::wanted_by`].
+    /// Returns the rule that applies to a flow. For flows to groups, and of ICMP errors, the flow says that it wants to be
+    /// named (`FlowKey::wanted_by`).
     #[must_use]
     pub fn lookup(&self, flow: &FlowKey) -> Option<&Rule> {
         self.classifier.first_match(flow).map(|rank| &self.rules[rank])
@@ -236,11 +208,11 @@ impl RuleSet {
         self.redeliveries.get(chain.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the chain that has sent a frame, and what it may send; `None` if it is not in force any more.
+    /// Returns what the chain that has sent a frame may send; `None` if it is not in force any more.
     #[inline]
-    pub(crate) fn sender(&self, sender: Sender) -> Option<(Owner, &SenderTerms)> {
+    pub(crate) fn sender(&self, sender: Sender) -> Option<&SenderTerms> {
         let terms = self.senders.get(usize::from(sender.chain))?.as_ref()?;
-        (terms.owner.tenant == sender.tenant).then_some((terms.owner, terms))
+        (terms.owner.tenant == sender.tenant).then_some(terms)
     }
 
     /// Returns by whom addresses are owned that come in by a chain; `None` if its frames may have any.

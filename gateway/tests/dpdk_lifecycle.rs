@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use pinion_gateway::port::dpdk::{
-    DpdkError, DpdkPool, DpdkPort, Eal, EalConfig, HugePages, PortConfig, register_thread,
-};
-use pinion_gateway::port::{BufferPool, Port};
+use pinion_gateway::port::BufferPool;
+use pinion_gateway::port::dpdk::{self, DpdkError, DpdkPool, Eal, EalConfig, HugePages, PortConfig, register_thread};
 
 fn thread_names() -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
@@ -24,7 +22,7 @@ fn dpdk_stops_with_its_last_user_and_leaves_nothing() {
 
     let registered = register_thread(&eal).unwrap();
     let mut pool = DpdkPool::new(&eal, 1023).unwrap();
-    let port = DpdkPort::open(&PortConfig::new("west", &device), &pool).unwrap();
+    let port = dpdk::open(&PortConfig::new("west", &device), &pool).unwrap();
     assert_eq!((port.name(), port.device()), ("west", "net_ring0"));
     let mut buffers = Vec::new();
     assert_eq!(pool.take(&mut buffers, 5000), 1023);

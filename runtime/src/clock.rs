@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::wiring::ingress::Arrival;
@@ -146,6 +146,62 @@ fn show(clock: GuestClock, came_ns: u64) -> u32 {
     shown_us
 }
 
+/// What separates the host's date from the process's clock, in nanoseconds. Reads both without a call of the kernel. Between the two readings
+/// the kernel may take the core, so the closest of a few pairs counts.
+fn date_offset_ns() -> i64 {
+    const PAIRS: u32 = 4;
+    const CLOSE_NS: u64 = 1_000;
+    let (mut closest_ns, mut offset_ns) = (u64::MAX, 0);
+    for _ in 0..PAIRS {
+        let before_ns = now_ns();
+        let date_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
+        let apart_ns = now_ns().saturating_sub(before_ns);
+        if apart_ns < closest_ns {
+            (closest_ns, offset_ns) = (apart_ns, date_ns - (before_ns + apart_ns / 2) as i64);
+        }
+        if closest_ns <= CLOSE_NS {
+            break;
+        }
+    }
+    offset_ns
+}
+
+/// The date as one guest sees it: that of the host when the guest's clock began its present step, rounded down to whole steps. It changes
+/// only when that clock does, so that the two together measure no finer than one. It is behind by less than three steps, and follows the
+/// host's date when that is set.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct WallClock {
+    /// What the guest's clock showed at the last reading, and the date that was read then; none before the first.
+    shown: Option<(u64, u64)>,
+}
+
+impl WallClock {
+    /// By how much the date may fall behind what was shown without being shown: a date that is slowed down does not go back, and one that is
+    /// set does.
+    const HELD_NS: u64 = 200_000;
+
+    /// Returns the date, in nanoseconds since 1970 in UTC, when the process's clock says `now_ns`.
+    pub(crate) fn at(&mut self, clock: GuestClock, now_ns: u64) -> u64 {
+        self.with_offset(clock, now_ns, date_offset_ns)
+    }
+
+    fn with_offset(&mut self, clock: GuestClock, now_ns: u64, offset_ns: impl FnOnce() -> i64) -> u64 {
+        let guest_ns = clock.at(now_ns);
+        if let Some((_, date_ns)) = self.shown.filter(|(at_ns, _)| *at_ns == guest_ns) {
+            return date_ns;
+        }
+        let step_ns = clock.step_ns();
+        let date_ns = guest_ns.saturating_add_signed(offset_ns()) / step_ns * step_ns;
+        let held_ns = Self::HELD_NS.max(2 * step_ns);
+        let date_ns = match self.shown {
+            Some((_, shown_ns)) if (date_ns..=date_ns.saturating_add(held_ns)).contains(&shown_ns) => shown_ns,
+            _ => date_ns,
+        };
+        self.shown = Some((guest_ns, date_ns));
+        date_ns
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -200,6 +256,62 @@ mod tests {
             let shown_us = arrival_us(clock, Arrival::at(now_ns + ahead_ns), now_ns);
             assert!(u64::from(shown_us) * 1_000 <= clock.at(now_ns), "{ahead_ns} ns ahead");
         }
+    }
+
+    const DAY_NS: i64 = 86_400_000_000_000;
+
+    proptest! {
+        #[test]
+        fn the_date_changes_only_with_the_guests_clock_and_is_less_than_three_steps_behind_the_hosts(
+            step_us in 1_u32..=10_000, starts_ns in 0..1_u64 << 60, pauses_ns in prop::collection::vec(0_u64..300_000, 1..50),
+        ) {
+            let (clock, mut date) = (GuestClock::in_steps_of(step_us), WallClock::default());
+            let (mut now_ns, mut last) = (starts_ns, None);
+            for pause_ns in pauses_ns {
+                now_ns += pause_ns;
+                let shown_ns = date.with_offset(clock, now_ns, || 20_000 * DAY_NS + 12_345);
+                let host_ns = now_ns + 20_000 * DAY_NS as u64 + 12_345;
+                prop_assert_eq!(shown_ns % clock.step_ns(), 0);
+                prop_assert!(shown_ns <= host_ns && host_ns - shown_ns < 3 * clock.step_ns());
+                if let Some((guest_ns, before_ns)) = last.replace((clock.at(now_ns), shown_ns)) {
+                    prop_assert_eq!(guest_ns == clock.at(now_ns), before_ns == shown_ns);
+                    prop_assert!(shown_ns >= before_ns);
+                }
+            }
+        }
+
+        #[test]
+        fn the_date_does_not_go_back_while_the_hosts_is_slowed_down(
+            step_us in 1_u32..=1_000, slower_ns in 1_i64..400, start_ns in 0..1_u64 << 60,
+        ) {
+            let (clock, mut date) = (GuestClock::in_steps_of(step_us), WallClock::default());
+            let dates = (0..200_i64).map(|reading| {
+                let now_ns = start_ns + reading as u64 * 1_000;
+                date.with_offset(clock, now_ns, || 20_000 * DAY_NS - reading * slower_ns)
+            });
+            prop_assert!(dates.collect::<Vec<_>>().is_sorted());
+        }
+    }
+
+    #[test]
+    fn the_date_follows_the_hosts_when_that_is_set_forwards_or_back() {
+        let (clock, mut date) = (GuestClock::in_steps_of(100), WallClock::default());
+        // At the end of a step, which is shown by then.
+        let mut shown_ns = |now_ns: u64, offset_ns: i64| date.with_offset(clock, now_ns + 99_999, || offset_ns);
+        let before_ns = shown_ns(1_000_000_000, 20_000 * DAY_NS);
+        let later_ns = shown_ns(2_000_000_000, 20_001 * DAY_NS);
+        assert_eq!(later_ns - before_ns, DAY_NS as u64 + 1_000_000_000);
+        assert_eq!(shown_ns(3_000_000_000, 20_000 * DAY_NS) - before_ns, 2_000_000_000);
+        assert_eq!(shown_ns(4_000_000_000, -DAY_NS), 0, "no date is before 1970");
+    }
+
+    #[test]
+    fn the_date_is_that_of_the_system() {
+        let before_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let shown_ns = WallClock::default().at(GuestClock::in_steps_of(100), now_ns());
+        let after_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        // The reading itself is exact to the time between its two clocks.
+        assert!((before_ns.saturating_sub(10_000_000)..=after_ns + 1_000_000).contains(&shown_ns), "{shown_ns}");
     }
 
     #[test]

@@ -66,7 +66,14 @@ fn main() -> ExitCode {
         let interface = |port: &PortConfig| XdpInterface::of(&port.device, port.namespace.as_deref());
         let interfaces = config.ports.iter().filter_map(interface).collect();
         let socket = config.socket.clone();
-        let config = SupervisorConfig { builder, builder_user, interfaces, socket };
+        let config = SupervisorConfig {
+            #[cfg(feature = "dpdk")]
+            ports: pinion_runtime::node::ports::device_configs(config),
+            builder,
+            builder_user,
+            interfaces,
+            socket,
+        };
         Ok(supervise(&config, |supervised| node(&arguments, Some(&supervised)))?)
     });
     match status {

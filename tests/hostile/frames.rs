@@ -177,7 +177,7 @@ fn tcp_segments_and_icmp_errors_of_strangers() {
             let (protocol, payload) = if random.below(2) == 0 { (6, &segment) } else { (1, &error) };
             [ethernet, &[0x08, 0x00], &ipv4(source, to, protocol, [0, 0], payload)].concat()
         },
-        &["no-rule", "no-connection"],
+        &["no-rule", "no-connection", "error-without-flow", "forged-error"],
     );
 }
 

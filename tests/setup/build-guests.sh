@@ -6,9 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
+. tests/setup/go-toolchain.sh
 
 samples=(balancer delay firewall http-server icmp-echo lpm-router macswap monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
 samples_c=(monitor-c packet-filter-c)
+samples_go=(icmp-echo-go)
 select=("${samples[@]/#/--package=}" --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)
@@ -40,7 +42,23 @@ make_c() {
 for sample in "${samples_c[@]}"; do
     make_c "samples/$sample" "${sample//-/_}"
 done
+
+go=$(guest_go)
+if [ -z "$go" ]; then
+    echo "build-guests: no Go of at least $go_version_min is here: \`make install\` installs one" >&2
+    exit 2
+fi
+# make_go FOLDER MODULE: a guest in Go. Nothing is downloaded: it needs the SDK and Go's own library only.
+make_go() {
+    GOOS=wasip1 GOARCH=wasm GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=readonly \
+        "$go" -C "$1" build -buildmode=c-shared -trimpath -o "$PWD/target/$guest_target/guest/$2.wasm" .
+}
+for sample in "${samples_go[@]}"; do
+    make_go "samples/$sample" "${sample//-/_}"
+done
+
 if [ "${1:-}" = --with-hostile ]; then
+    make_go tests/guests/hostile-go examples/go_words
     for source in tests/guests/hostile-c/*.c; do
         name=$(basename "$source" .c)
         make_c tests/guests/hostile-c "examples/c_$name" NAME="$name"

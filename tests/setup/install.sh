@@ -3,11 +3,14 @@
 # nothing, and needs no privileges.
 set -euo pipefail
 . "$(dirname "$0")/guest-toolchain.sh"
+. "$(dirname "$0")/go-toolchain.sh"
 
 # The packages for the kernel's and DPDK's side of the build, and the programs that tests and the tour run.
 packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
 # The packages that compile guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
+# What downloads Go, if there is none that is new enough.
+go_packages=(curl ca-certificates)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, and what counts
 [ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
@@ -80,6 +83,31 @@ install_guest_toolchain() {
         "a Rust of at least $(rust_version_min) for $guest_target"
 }
 
+install_go() {
+    [ -z "$(guest_go)" ] || return 0
+    local machine file archive
+    machine=$(dpkg --print-architecture)
+    file=go$go_version.linux-$machine.tar.gz
+    [ -n "${go_sha256[$machine]:-}" ] || die "there is no Go of at least $go_version_min here, and Pinion knows none for $machine:" \
+        "install one as https://go.dev/doc/install says, and try again"
+    command -v curl >/dev/null || apt_install "${go_packages[@]}"
+    say "go $go_version, from https://go.dev/dl into $go_folder"
+    mkdir -p "$go_folder"
+    archive=$(mktemp)
+    if ! timeout 600 curl --fail --silent --show-error --location --output "$archive" "https://go.dev/dl/$file"; then
+        rm -f "$archive"
+        die "there is no Go of at least $go_version_min here, and https://go.dev/dl/$file cannot be got; curl's own words are above." \
+            "Install Go as https://go.dev/doc/install says, and try again"
+    fi
+    if ! echo "${go_sha256[$machine]}  $archive" | sha256sum --check --quiet >/dev/null; then
+        rm -f "$archive"
+        die "https://go.dev/dl/$file is not the file that Pinion knows: its SHA-256 is not ${go_sha256[$machine]}"
+    fi
+    tar --extract --gzip --strip-components=1 --directory "$go_folder" --file "$archive"
+    rm -f "$archive"
+    [ -n "$(guest_go)" ] || die "the Go in $go_folder does not run"
+}
+
 install_component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup_add component add "$2" || die "$2 is missing, and rustup cannot get it"
 }
@@ -127,6 +155,7 @@ if [ "${1:-}" = book ]; then
 fi
 install_packages
 install_guest_toolchain
+install_go
 # The tests need these, and nothing else does.
 if [ "${1:-}" = test ]; then
     install_component fmt rustfmt

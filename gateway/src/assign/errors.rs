@@ -5,12 +5,12 @@
 //! the life of none: anyone can make up a quote. If there is no such instance, the error may still be what a rule asks for
 //! that names its ICMP type; it is a packet like others then.
 
+use super::addresses::Destination;
 use super::{Assigner, Assignment};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
 use crate::flows::cache::FlowLookup;
 use crate::headers::{FlowKey, answered_flow};
-use crate::neighbors::own_addresses::Destination;
 
 impl Assigner {
     /// Returns where an ICMP error goes. `flow` is its own, not that of the packet that it quotes. Errors are rare: each

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use pinion_abi::FlowRefusal;
-use pinion_mma::id::Sender;
+use pinion_mma::id::{PortIndex, Sender};
 
+use super::addresses::OwnAddresses;
 use super::{Assigner, Assignment};
 use crate::drops::DropReason;
 use crate::flows::cache::Verdict;
@@ -12,13 +13,63 @@ use crate::flows::entry_fwp::EntryFwp;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::SlotRef;
 use crate::headers::plain::PlainFlow;
-use crate::headers::{FlowKey, Ingress, Vlan};
+use crate::headers::{self, FlowKey, Headers, Ingress, Vlan};
 use crate::id::ChainIndex;
-use crate::outbound::{NewFlow, Told};
+use crate::leaving::Leaving;
+use crate::outbound::{Claim, NewFlow, OutboundFlows, Told};
 use crate::rules::RuleSet;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
+
+/// Whose the outbound flows are.
+pub(crate) struct Claims<'a> {
+    pub(super) outbound: &'a mut OutboundFlows,
+    pub(super) own_addresses: &'a OwnAddresses,
+}
+
+impl Claims<'_> {
+    /// Returns whether a packet is of an outbound flow of its sender. Those that come from the node's own addresses are looked
+    /// at: several tenants may send from these.
+    ///
+    /// # Errors
+    /// Why it must not leave.
+    #[inline(always)]
+    pub(crate) fn is_of_flow(
+        &mut self,
+        packet: Leaving<'_>,
+        by: (Sender, PortIndex),
+        now_ns: u64,
+    ) -> Result<bool, DropReason> {
+        if self.outbound.has_any() { self.look_up(packet, by, now_ns) } else { Ok(false) }
+    }
+
+    #[inline(never)]
+    fn look_up(
+        &mut self,
+        Leaving { vlan, ethertype, packet, source }: Leaving<'_>,
+        (sender, port): (Sender, PortIndex),
+        now_ns: u64,
+    ) -> Result<bool, DropReason> {
+        let ingress = Ingress { port, vlan };
+        if !self.own_addresses.has(ingress, source) {
+            return Ok(false);
+        }
+        let (flow, event) = match headers::parse_packet(ethertype, packet, ingress) {
+            Ok(Headers::Flow(flow, event)) => (flow, event),
+            Ok(Headers::Fragment(fragment)) => (fragment.flow, None),
+            Ok(_) | Err(DropReason::Redirect) => return Ok(false),
+            // What cannot be read could be of any flow.
+            Err(_) => return Err(DropReason::Malformed),
+        };
+        match self.outbound.claim(&flow.reversed(), sender, event, now_ns) {
+            Claim::Nobodys => Ok(false),
+            Claim::Own => Ok(true),
+            Claim::Ended => Err(DropReason::FlowClosed),
+            Claim::Anothers => Err(DropReason::ForgedSource),
+        }
+    }
+}
 
 /// A flow that a function asks for.
 #[derive(Clone, Copy)]
@@ -31,6 +82,11 @@ pub(crate) struct Wish {
 }
 
 impl Assigner {
+    #[cfg(test)]
+    pub(crate) fn outbound_flows(&mut self) -> &mut OutboundFlows {
+        &mut self.outbound
+    }
+
     /// Returns the bound instance that has sent a frame.
     pub(crate) fn instance_of(&self, sender: Sender) -> Option<(SlotRef, EntryFwp)> {
         let slot = self.instances.bound_with(ChainIndex(sender.chain.into()), sender.instance)?;
@@ -152,7 +208,7 @@ fn is_of_one_host(address: IpAddr) -> bool {
 
 /// Returns whether a sender may have a flow to this protocol, address and port in a VLAN.
 fn is_granted(rules: &RuleSet, sender: Sender, (protocol, to, port): (u8, IpAddr, u16), vlan: Vlan) -> bool {
-    let Some((_, terms)) = rules.sender(sender) else { return false };
+    let Some(terms) = rules.sender(sender) else { return false };
     let mut grants = terms.may_send.outbound.iter();
     terms.vlans.contains(&vlan) && grants.any(|grant| grant.admits(protocol, to, port))
 }

@@ -1,12 +1,12 @@
 //! Which rule applies to a flow, and so which chain and which client its frames are of.
 
+use super::addresses::Destination;
 use super::{Assigner, Read};
 use crate::drops::DropReason;
 use crate::flows::InstanceKey;
 use crate::flows::cache::{FlowLookup, Verdict};
 use crate::headers::{FlowKey, Wanted};
 use crate::id::ChainIndex;
-use crate::neighbors::own_addresses::Destination;
 use crate::rules::Rule;
 
 impl Assigner {

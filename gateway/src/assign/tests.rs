@@ -288,7 +288,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         weight: 1,
         fwps: 1,
         redelivery: Redelivery::Never,
-        may_send: crate::rules::MaySend::default(),
+        may_send: crate::leaving::MaySend::default(),
     };
     let all = RuleSet::new(vec![everything(Policy::Shared, Vlan::UNTAGGED)], &[settings]).unwrap();
     assigner.set_rules(Arc::new(all));

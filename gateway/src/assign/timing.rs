@@ -33,7 +33,7 @@ fn rules(count: u32) -> RuleSet {
         weight: 1,
         fwps: 1,
         redelivery: Redelivery::Never,
-        may_send: crate::rules::MaySend::default(),
+        may_send: crate::leaving::MaySend::default(),
     };
     RuleSet::new((1..count).map(other).chain([fallback.clone()]).collect(), &[settings]).unwrap()
 }

@@ -19,7 +19,7 @@ use super::{Gateway, PortState};
 use crate::drops::DropReason;
 use crate::headers::Vlan;
 use crate::id::ChainIndex;
-use crate::leaving::{Exit, Exits, Judge};
+use crate::leaving::{Exit, Judge, Leaving};
 use crate::neighbors::answer_rate::AnswerRate;
 use crate::neighbors::messages::{self, Heard, MESSAGE_BYTES_MAX};
 use crate::neighbors::network::Network;
@@ -169,8 +169,10 @@ impl Gateway {
             let port = usize::from(frame.port().0);
             match (ports.get_mut(port), &mut *invoke) {
                 (Some(state), _) => {
-                    let exits = Exits { port: state.index, station: state.station };
-                    match out.judge.judge(&mut assigner.known(), frame.bytes(), (sender, exits), now_ns) {
+                    let (rules, origins, mut claims) = assigner.known_of_leaving();
+                    let is_of_flow = |packet: Leaving<'_>| claims.is_of_flow(packet, (sender, state.index), now_ns);
+                    let by = (rules.sender(sender), state.station);
+                    match out.judge.judge(origins, frame.bytes(), by, is_of_flow, now_ns) {
                         Ok(Exit::AsItIs) => state.enqueue_tx(frame, &mut *bin.pool),
                         Ok(Exit::ByNode { vlan, to }) => out.route(state, bin, frame, (sender, vlan, to), now_ns),
                         Ok(Exit::Request) => out.requests.push((frame, sender)),

@@ -1,7 +1,7 @@
 //! The gateway's state as other threads can read it, at any time and without waiting for the gateway.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use pinion_mma::accounts::counters::Counter;
@@ -39,8 +39,11 @@ pub struct PortObserver {
     pub neighbors_answered: Counter,
     /// Messages of neighbours that the node sends to.
     pub neighbors_heard: Counter,
-    link_up: AtomicBool,
+    /// The state's place in [`LinkState::ALL`].
+    link: AtomicU8,
     missed: AtomicU64,
+    /// The address of the port's station, and its MTU in the two highest bytes; 0 until they were queried.
+    mac_and_mtu: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +65,21 @@ impl PortObserver {
     /// counts as up.
     #[must_use]
     pub fn link_up(&self) -> bool {
-        self.link_up.load(Ordering::Relaxed)
+        !self.link().is_down()
+    }
+
+    /// Returns the link's state when the port was last queried, at most a second ago.
+    #[must_use]
+    pub fn link(&self) -> LinkState {
+        LinkState::ALL[usize::from(self.link.load(Ordering::Relaxed))]
+    }
+
+    /// Returns the address of the port's station and its MTU when the port was last queried; none before that.
+    #[must_use]
+    pub fn mac_and_mtu(&self) -> Option<([u8; 6], u16)> {
+        let [high, low, mac @ ..] = self.mac_and_mtu.load(Ordering::Relaxed).to_be_bytes();
+        let mtu = u16::from_be_bytes([high, low]);
+        (mtu != 0).then_some((mac, mtu))
     }
 
     /// Returns how many frames were lost before the gateway saw them, as far as the device counts them, or the
@@ -72,9 +89,33 @@ impl PortObserver {
         self.missed.load(Ordering::Relaxed)
     }
 
+    /// Publishes facts, and logs a link that has changed. As ports are queried once a second, that is a line a second at
+    /// most.
     pub(crate) fn set_facts(&self, facts: &PortFacts) {
-        self.link_up.store(facts.link != LinkState::Down, Ordering::Relaxed);
+        let before = self.link();
+        if facts.link != before {
+            let place = LinkState::ALL.iter().position(|state| *state == facts.link);
+            self.link.store(place.unwrap_or_default() as u8, Ordering::Relaxed);
+            self.log_link(before, facts.link);
+        }
         self.missed.store(facts.missed, Ordering::Relaxed);
+        let [high, low] = facts.mtu.to_be_bytes();
+        let [a, b, c, d, e, f] = facts.mac;
+        self.mac_and_mtu.store(u64::from_be_bytes([high, low, a, b, c, d, e, f]), Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn log_link(&self, before: LinkState, now: LinkState) {
+        let port = self.name();
+        match now {
+            LinkState::Down => tracing::warn!(port, "the port's link is down"),
+            LinkState::Gone => tracing::warn!(port, "the port's device has gone: the port works again when it is back"),
+            LinkState::Lost => tracing::warn!(port, "the port's device has gone: the port works again after a restart"),
+            LinkState::Up | LinkState::Unknown if before.is_down() => {
+                tracing::info!(port, "the port's link is up again")
+            }
+            LinkState::Up | LinkState::Unknown => {}
+        }
     }
 }
 
@@ -91,8 +132,9 @@ impl Observer {
             delivered: Counter::default(),
             neighbors_answered: Counter::default(),
             neighbors_heard: Counter::default(),
-            link_up: AtomicBool::new(true),
+            link: AtomicU8::new(0),
             missed: AtomicU64::new(0),
+            mac_and_mtu: AtomicU64::new(0),
         };
         let ports = port_names.map(|name| CachePadded::new(observer(name))).collect();
         Self {

@@ -138,7 +138,7 @@ pub struct Ingress {
 
 /// What distinguishes a flow: addresses, protocol, ports, ICMP type, and where it came in.
 ///
-/// Ports are 0 where there are none.
+/// Ports are 0 where there are none. What comes in frames for a group of stations is a flow of its own.
 #[derive(Clone, Copy, Eq)]
 pub struct FlowKey {
     words: [u64; 6],
@@ -385,6 +385,9 @@ impl fmt::Debug for FlowKey {
         write!(f, "{}, port {}, {vlan}", self.five_tuple(), port.0)?;
         if let Some(icmp_type) = self.icmp_type() {
             write!(f, ", type {icmp_type}")?;
+        }
+        if self.is_in_group_frames() {
+            f.write_str(", for a group of stations")?;
         }
         if Field::DATAGRAM.of(self) == 1 { f.write_str(", in fragments") } else { Ok(()) }
     }

@@ -306,8 +306,12 @@ fn a_wrong_transport_header_is_dropped_for_what_is_wrong_with_it() {
     assert_eq!(read_v4(&v4(TCP, &long_header)), Err(DropReason::BadLength));
     assert_eq!(read_v6(&v6(UDP, &udp(1, 2, b"")[..7])), Err(DropReason::Truncated));
     let mut short = udp(1, 2, b"");
-    short[5] = 7;
-    assert_eq!(read_v6(&v6(UDP, &short)), Err(DropReason::BadLength));
+    // Too short for its own header, 0 as in a jumbogram, and longer than the packet.
+    for len in [7, 0, 9] {
+        short[5] = len;
+        assert_eq!(read_v6(&v6(UDP, &short)), Err(DropReason::BadLength), "{len}");
+        assert_eq!(read_v4(&v4(UDP, &short)), Err(DropReason::BadLength), "{len}");
+    }
 }
 
 /// An IPv6 fragment of a datagram with identification 0x09080706.

@@ -6,15 +6,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use pinion_abi::FLOW_ETHERTYPE;
-use pinion_mma::id::{PortIndex, Sender};
+use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
-use super::Known;
-use super::origins::{Address, Origins};
+use super::origins::{Address, Origins, Owner};
+use super::terms::SenderTerms;
 use crate::drops::DropReason;
-use crate::headers::{self, Headers, Ingress, Vlan};
-use crate::outbound::Claim;
-use crate::rules::{Owner, SenderTerms};
+use crate::headers::{self, Headers, Vlan};
 
 /// Sources that were judged of late, and the time after which one is judged anew.
 const RECENT: usize = 256;
@@ -43,11 +41,13 @@ pub(crate) enum Exit {
     Request,
 }
 
-/// The port that a frame is to leave by.
+/// A packet that is to leave.
 #[derive(Clone, Copy)]
-pub(crate) struct Exits {
-    pub(crate) port: PortIndex,
-    pub(crate) station: EthernetAddress,
+pub(crate) struct Leaving<'a> {
+    pub(crate) vlan: Vlan,
+    pub(crate) ethertype: u16,
+    pub(crate) packet: &'a [u8],
+    pub(crate) source: IpAddr,
 }
 
 #[derive(Clone, Copy)]
@@ -72,19 +72,21 @@ impl Judge {
         self.recent.fill(None);
     }
 
-    /// Returns how a frame leaves by a port.
+    /// Returns how a frame leaves by a port with this station. `sender` is `None` if its chain is not in force any more.
+    /// `is_of_flow` says whether a packet is of an outbound flow of the sender, and fails if it is of another's.
     ///
     /// # Errors
     /// Why it does not.
     #[inline]
     pub(crate) fn judge(
         &mut self,
-        known: &mut Known<'_>,
+        origins: &mut Origins,
         frame: &[u8],
-        (sender, Exits { port, station }): (Sender, Exits),
+        (sender, station): (Option<&SenderTerms>, EthernetAddress),
+        is_of_flow: impl FnOnce(Leaving<'_>) -> Result<bool, DropReason>,
         now_ns: u64,
     ) -> Result<Exit, DropReason> {
-        let (owner, terms) = known.rules.sender(sender).ok_or(DropReason::ChainUnavailable)?;
+        let terms = sender.ok_or(DropReason::ChainUnavailable)?;
         // The port counts what is too short for a header.
         let Some((ethernet, rest)) = frame.split_first_chunk::<14>() else { return Ok(Exit::AsItIs) };
         if ethernet[..5] == LINK_GROUP && ethernet[5] < 0x10 {
@@ -109,16 +111,13 @@ impl Judge {
             _ if terms.may_send.transparent && !by_node => return Ok(Exit::AsItIs),
             _ => return Err(DropReason::NotIp),
         };
-        let is_of_flow = if known.outbound.has_any() && terms.may_ask_for_flows() {
-            match is_of_flow(known, (ethertype, packet, source.into()), (sender, Ingress { port, vlan }), now_ns) {
+        let is_of_flow = terms.may_ask_for_flows()
+            && match is_of_flow(Leaving { vlan, ethertype, packet, source: source.into() }) {
                 Err(reason) if !terms.may_send.transparent => return Err(reason),
                 found => found.unwrap_or(false),
-            }
-        } else {
-            false
-        };
+            };
         if !terms.may_send.transparent && !is_of_flow {
-            self.judge_source(known.origins, terms, (owner, source), now_ns)?;
+            self.judge_source(origins, terms, source, now_ns)?;
         }
         Ok(if by_node { Exit::ByNode { vlan, to: to.into() } } else { Exit::AsItIs })
     }
@@ -128,10 +127,10 @@ impl Judge {
         &mut self,
         origins: &mut Origins,
         terms: &SenderTerms,
-        (owner, source): (Owner, Source),
+        source: Source,
         now_ns: u64,
     ) -> Result<(), DropReason> {
-        let address = source.address();
+        let (address, owner) = (source.address(), terms.owner);
         let recent = &mut self.recent[source.low_byte() as usize ^ (owner.chain.0 as usize % RECENT)];
         if recent.is_some_and(|it| it.owner == owner && it.source == address && now_ns < it.until_ns) {
             return Ok(());
@@ -142,33 +141,6 @@ impl Judge {
         }
         *recent = Some(Recent { owner, source: address, until_ns: now_ns + RECENT_NS });
         Ok(())
-    }
-}
-
-/// Returns whether a packet is of an outbound flow of its sender. Those that come from the node's own addresses are looked at:
-/// several tenants may send from these.
-#[inline(never)]
-fn is_of_flow(
-    known: &mut Known<'_>,
-    (ethertype, packet, source): (u16, &[u8], IpAddr),
-    (sender, ingress): (Sender, Ingress),
-    now_ns: u64,
-) -> Result<bool, DropReason> {
-    if !known.own_addresses.has(ingress, source) {
-        return Ok(false);
-    }
-    let (flow, event) = match headers::parse_packet(ethertype, packet, ingress) {
-        Ok(Headers::Flow(flow, event)) => (flow, event),
-        Ok(Headers::Fragment(fragment)) => (fragment.flow, None),
-        Ok(_) | Err(DropReason::Redirect) => return Ok(false),
-        // What cannot be read could be of any flow.
-        Err(_) => return Err(DropReason::Malformed),
-    };
-    match known.outbound.claim(&flow.reversed(), sender, event, now_ns) {
-        Claim::Nobodys => Ok(false),
-        Claim::Own => Ok(true),
-        Claim::Ended => Err(DropReason::FlowClosed),
-        Claim::Anothers => Err(DropReason::ForgedSource),
     }
 }
 

@@ -12,18 +12,9 @@
 
 mod judge;
 mod origins;
+mod terms;
 
-pub(crate) use judge::{Exit, Exits, Judge};
-pub(crate) use origins::Origins;
-
-use crate::neighbors::own_addresses::OwnAddresses;
-use crate::outbound::OutboundFlows;
-use crate::rules::RuleSet;
-
-/// What is known of frames that leave.
-pub(crate) struct Known<'a> {
-    pub(crate) rules: &'a RuleSet,
-    pub(crate) origins: &'a mut Origins,
-    pub(crate) outbound: &'a mut OutboundFlows,
-    pub(crate) own_addresses: &'a OwnAddresses,
-}
+pub(crate) use judge::{Exit, Judge, Leaving};
+pub(crate) use origins::{Origins, Owner};
+pub(crate) use terms::SenderTerms;
+pub use terms::{MaySend, OutboundGrant};

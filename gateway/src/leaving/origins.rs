@@ -14,11 +14,19 @@ use std::hash::{BuildHasher, RandomState};
 use pinion_mma::id::TenantIndex;
 
 use crate::headers::FlowKey;
-use crate::rules::Owner;
+use crate::id::{ChainGeneration, ChainIndex};
 
 const WAYS: usize = 8;
 /// The unit in which is noted when an entry was used, as a power of two of nanoseconds: about 4 seconds.
 const TICK_SHIFT: u32 = 32;
+
+/// The chain that addresses came in by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) chain: ChainIndex,
+    pub(crate) generation: ChainGeneration,
+    pub(crate) tenant: TenantIndex,
+}
 
 /// An address as a number; those of IPv4 and of IPv6 never agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +168,6 @@ fn insert(bucket: &mut [Entry; WAYS], new: Entry, tick: u16) {
 mod tests {
     use super::*;
     use crate::headers::{Ingress, Vlan};
-    use crate::id::{ChainGeneration, ChainIndex};
     use pinion_mma::id::PortIndex;
 
     fn owner(chain: u32, tenant: u16) -> Owner {

@@ -14,7 +14,6 @@ pub(crate) mod answer_rate;
 pub(crate) mod link_header;
 pub mod messages;
 pub mod network;
-pub(crate) mod own_addresses;
 pub mod reverse_path;
 pub mod table;
 pub mod view;

@@ -90,6 +90,10 @@ pub trait Port: Send {
     /// Returns the port's present state. Queries the device, possibly with a system call: not for the fast path.
     fn facts(&self) -> PortFacts;
 
+    /// Looks after the device: notices that it has gone, and continues with the one that took its place. Called now and
+    /// then, before [`Port::facts`]. May call the kernel, and never waits.
+    fn tend(&mut self) {}
+
     /// Returns whether the port receives frames for other stations than [`PortFacts::mac`].
     fn promiscuous(&self) -> Promiscuous {
         Promiscuous::No
@@ -105,7 +109,8 @@ pub trait Port: Send {
     ///
     /// Some frames are returned to the pool and counted as dropped: those that the device does not take after a bounded
     /// number of attempts, and those that it cannot carry (shorter than [`FRAME_LEN_MIN`], longer than the MTU allows).
-    /// Only these are dropped, because the frames of a burst belong to different tenants. Neither blocks nor allocates.
+    /// Only these are dropped, because the frames of a burst belong to different tenants. While the link is known to be
+    /// down, all are. Neither blocks nor allocates.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize;
 
     /// Makes the port's device report the frames that come from now on to a thread that is about to sleep. Returns how
@@ -172,6 +177,21 @@ pub enum LinkState {
     Down,
     /// Unknown: the interface was moved out of the network namespace in which the port was opened.
     Unknown,
+    /// The device was deleted. The port works again when there is one of the same name.
+    Gone,
+    /// The device was deleted, and the port needs a restart of the node to work again.
+    Lost,
+}
+
+impl LinkState {
+    /// All states.
+    pub const ALL: [Self; 5] = [Self::Up, Self::Down, Self::Unknown, Self::Gone, Self::Lost];
+
+    /// Returns whether no frame can pass.
+    #[must_use]
+    pub fn is_down(self) -> bool {
+        matches!(self, Self::Down | Self::Gone | Self::Lost)
+    }
 }
 
 /// A port's traffic. Only the thread that owns the port writes it.
@@ -192,6 +212,8 @@ pub struct ReceiveCounters {
     pub bytes: Counter,
     /// Frames that were dropped because they did not lie in one buffer of the pool.
     pub dropped_malformed: Counter,
+    /// Frames of which the sender had left the TCP or UDP checksum to hardware, and the port computed it.
+    pub completed_checksums: Counter,
 }
 
 /// The transmitting half of [`PortCounters`].
@@ -209,6 +231,28 @@ pub struct TransmitCounters {
     pub dropped_runt: Counter,
     /// Frames that were dropped as [`Unfit::Other`].
     pub dropped_unfit: Counter,
+    /// Frames that were dropped because the link was down.
+    pub dropped_link_down: Counter,
+}
+
+/// Returns the buffers of all frames to the pool, and counts the frames. `spent` has room for some buffers, and is empty
+/// before and after.
+#[cfg(feature = "dpdk")]
+fn drop_all(frames: &mut Vec<Frame>, pool: &mut dyn BufferPool, spent: &mut Vec<Buffer>, counter: &Counter) {
+    counter.add(frames.len() as u64);
+    give_all(frames, pool, spent);
+}
+
+/// As [`drop_all`], without counting.
+#[cfg(feature = "dpdk")]
+fn give_all(frames: &mut Vec<Frame>, pool: &mut dyn BufferPool, spent: &mut Vec<Buffer>) {
+    for frame in frames.drain(..) {
+        if spent.len() == spent.capacity() && !spent.is_empty() {
+            pool.give(spent);
+        }
+        spent.push(frame.into_buffer());
+    }
+    pool.give(spent);
 }
 
 impl TransmitCounters {

@@ -148,11 +148,15 @@ impl Port for SocketPort {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             if let Some(why) = self.unfit(frame) {
                 sent.count_unfit(why);
-            } else if self.socket.as_ref().is_some_and(|socket| send(socket, frame.bytes(), flags).is_ok()) {
-                sent.frames.add(1);
-                sent.bytes.add(frame.len().into());
-            } else {
-                sent.dropped_full.add(1);
+                continue;
+            }
+            match self.socket.as_ref().map(|socket| send(socket, frame.bytes(), flags)) {
+                Some(Ok(_)) => {
+                    sent.frames.add(1);
+                    sent.bytes.add(frame.len().into());
+                }
+                Some(Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR)) => sent.dropped_full.add(1),
+                Some(Err(_)) | None => sent.dropped_link_down.add(1),
             }
         }
         self.spent.extend(frames.drain(..).map(Frame::into_buffer));

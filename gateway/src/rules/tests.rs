@@ -22,7 +22,7 @@ pub(crate) fn chains(count: u32) -> Vec<ChainSettings> {
             weight: 1,
             fwps: 1,
             redelivery: Redelivery::Never,
-            may_send: crate::rules::MaySend::default(),
+            may_send: crate::leaving::MaySend::default(),
         })
         .collect()
 }
@@ -227,7 +227,7 @@ fn rules_to_chains_that_are_not_there_are_refused_by_name() {
         weight: 1,
         fwps: 1,
         redelivery: Redelivery::Never,
-        may_send: crate::rules::MaySend::default(),
+        may_send: crate::leaving::MaySend::default(),
     };
     assert_eq!(RuleSet::new(vec![], &[settings]), Err(RuleSetError::ChainOutOfRange(ChainIndex(CHAINS_MAX))));
 }

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use pinion_gateway::port::dpdk::DpdkPort;
 use pinion_gateway::port::{Alarm, Port};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -14,7 +13,7 @@ const SOON: Duration = Duration::from_secs(10);
 const A_WHILE: Duration = Duration::from_millis(50);
 
 /// Arms the port and sleeps on its descriptors. Returns whether one became readable within the time.
-fn sleep(port: &mut DpdkPort, timeout: Duration) -> bool {
+fn sleep(port: &mut Box<dyn Port>, timeout: Duration) -> bool {
     assert_eq!(port.arm(), Alarm::Set);
     let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     let mut polled: Vec<_> =
@@ -26,14 +25,14 @@ fn sleep(port: &mut DpdkPort, timeout: Duration) -> bool {
 }
 
 /// Receives until no frame is left.
-fn receive_all(lab: &mut Lab, port: &mut DpdkPort) -> usize {
+fn receive_all(lab: &mut Lab, port: &mut Box<dyn Port>) -> usize {
     let mut frames = Vec::new();
     while port.receive(&mut frames, 32) > 0 {}
     lab.contents(frames).len()
 }
 
 /// Waits until no frame comes any more: the kernel itself sends some on an interface that has just come up.
-fn settle(lab: &mut Lab, port: &mut DpdkPort) {
+fn settle(lab: &mut Lab, port: &mut Box<dyn Port>) {
     let started = Instant::now();
     while sleep(port, A_WHILE) {
         receive_all(lab, port);
@@ -41,7 +40,7 @@ fn settle(lab: &mut Lab, port: &mut DpdkPort) {
     }
 }
 
-fn a_sleeping_thread_is_woken_by_frames_alone(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
+fn a_sleeping_thread_is_woken_by_frames_alone(lab: &mut Lab, port: &mut Box<dyn Port>, namespace: &NetworkNamespace) {
     settle(lab, port);
     for _ in 0..3 {
         // While no thread sleeps: the frame came after the last poll of the device, and before the sleep.

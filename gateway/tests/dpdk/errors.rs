@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use pinion_gateway::port::dpdk::{DpdkError, DpdkPort, PortConfig};
+use pinion_gateway::port::dpdk::{self, DpdkError, PortConfig};
 
 use crate::dpdk::lab::{Lab, Veth, ip, unique};
 
 fn refusal(lab: &Lab, config: &PortConfig) -> String {
-    let error = DpdkPort::open(config, &lab.pool).err().expect("the port is refused");
+    let error = dpdk::open(config, &lab.pool).err().expect("the port is refused");
     let sentence = error.to_string();
     assert!(matches!(error, DpdkError::Namespace { .. }) || sentence.contains(&config.device), "{sentence}");
     sentence
@@ -37,7 +37,7 @@ fn a_misspelt_argument_is_refused_and_the_device_can_be_opened_afterwards() {
     let sentence = refusal(&lab, &PortConfig::new("port", &format!("net_tap0,ifcae={}", unique("a"))));
     assert!(sentence.contains("has the argument `ifcae`"), "{sentence}");
     let sentence = refusal(&lab, &PortConfig::new("port", &format!("net_af_packet0,iface={},qapirs=1", veth.near)));
-    assert!(sentence.contains("cannot be opened, at probing it"), "{sentence}");
+    assert!(sentence.contains("has the argument `qapirs`"), "{sentence}");
     drop(lab.open(&format!("net_af_packet0,iface={}", veth.near)));
 }
 

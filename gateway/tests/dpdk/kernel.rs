@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use pinion_abi::{RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD};
-use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
+use pinion_gateway::port::dpdk::{self, PortConfig};
 use pinion_gateway::port::{LinkState, Port, Promiscuous};
 
 use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, ip_succeeds, unique};
@@ -12,7 +12,7 @@ use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, ip, ip_succeeds, unique};
 const PINGS: u32 = 100;
 
 /// Pings with small and with full frames. All must be answered, and the counters must agree.
-fn pings_pass(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
+fn pings_pass(lab: &mut Lab, port: &mut Box<dyn Port>, namespace: &NetworkNamespace) {
     for payload_len in [56, 1472] {
         let before = (port.counters().received.bytes.value(), port.counters().sent.frames.value());
         let pinger = namespace.ping(PINGS, payload_len);
@@ -58,7 +58,7 @@ fn a_tap_can_be_opened_inside_a_namespace() {
     let device = format!("net_tap0,iface={interface}");
     let config =
         PortConfig { network_namespace: Some(namespace.path()), mtu: 1504, ..PortConfig::new("inside", &device) };
-    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    let mut port = dpdk::open(&config, &lab.pool).unwrap();
     assert!(!ip_succeeds(&format!("link show {interface}")), "it never was outside");
     namespace.address(&interface, port.facts().mac);
     assert_eq!((port.facts().link, port.facts().mtu), (LinkState::Up, 1504));
@@ -171,8 +171,7 @@ fn an_interface_receives_for_others_only_if_wanted_and_only_as_long_as_the_port_
             veth.set_up();
             let device = format!("{driver},iface={}", veth.near);
             assert_eq!(receives(&veth.near), (false, false));
-            let port =
-                DpdkPort::open(&PortConfig { promiscuous, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
+            let port = dpdk::open(&PortConfig { promiscuous, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
             assert_eq!((receives(&veth.near), port.promiscuous()), (expected, promiscuous));
             drop(port);
             assert_eq!(receives(&veth.near), (false, false));
@@ -187,7 +186,7 @@ fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
         let veth = Veth::new("l");
         veth.set_up();
         let device = format!("{driver},iface={}", veth.near);
-        let mut port = DpdkPort::open(&PortConfig { mtu, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
+        let mut port = dpdk::open(&PortConfig { mtu, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
         assert_eq!(port.facts().mtu, mtu);
         assert_eq!(interface_mtu(&veth.near), mtu);
         veth.namespace.address(&veth.far, port.facts().mac);
@@ -287,7 +286,7 @@ fn a_device_that_checks_checksums_tells_what_it_found() {
         network_namespace: Some(namespace.path()),
         ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
     };
-    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    let mut port = dpdk::open(&config, &lab.pool).unwrap();
     namespace.address(&interface, port.facts().mac);
     namespace.send_datagrams(9000..9001, 1);
     assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD);

@@ -4,14 +4,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, Eal, EalConfig, PortConfig};
+use pinion_gateway::port::dpdk::{self, DpdkPool, Eal, EalConfig, PortConfig};
 use pinion_gateway::port::{BufferPool, Port};
 use pinion_mma::buffer::Frame;
 
 /// How long anything here may take before it counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const BUFFERS: u32 = 16_383;
+/// Each port on AF_XDP keeps some 2,100 of them.
+const BUFFERS: u32 = 32_767;
 
 /// DPDK, for one test at a time.
 pub(crate) struct Lab {
@@ -42,8 +43,8 @@ impl Lab {
         Self { pool: pool.lock().unwrap_or_else(PoisonError::into_inner).clone(), _turn: turn }
     }
 
-    pub(crate) fn open(&self, device: &str) -> DpdkPort {
-        DpdkPort::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
+    pub(crate) fn open(&self, device: &str) -> Box<dyn Port> {
+        dpdk::open(&PortConfig::new("port", device), &self.pool).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Makes frames of these bytes, in buffers of the pool.
@@ -58,6 +59,15 @@ impl Lab {
         buffers.into_iter().zip(contents).map(fill).collect()
     }
 
+    /// Sends frames by an interface in a namespace, as they are.
+    pub(crate) fn send_from(&mut self, namespace: &NetworkNamespace, interface: &str, contents: &[Vec<u8>]) {
+        let device = format!("net_af_packet_far,iface={interface}");
+        let config = PortConfig { network_namespace: Some(namespace.path()), ..PortConfig::new("far", &device) };
+        let mut port = dpdk::open(&config, &self.pool).unwrap_or_else(|error| panic!("{error}"));
+        let mut frames = self.frames(contents);
+        assert_eq!(port.transmit(&mut frames, &mut self.pool), contents.len());
+    }
+
     /// Returns the bytes of the frames, and their buffers to the pool.
     pub(crate) fn contents(&mut self, frames: Vec<Frame>) -> Vec<Vec<u8>> {
         let contents = frames.iter().map(|frame| frame.bytes().to_vec()).collect();
@@ -67,7 +77,7 @@ impl Lab {
     }
 
     /// Receives until there are `count` frames.
-    pub(crate) fn receive(&mut self, port: &mut DpdkPort, count: usize) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self, port: &mut Box<dyn Port>, count: usize) -> Vec<Vec<u8>> {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while frames.len() < count {
             assert!(started.elapsed() < PATIENCE, "{} of {count} frames came", frames.len());
@@ -77,14 +87,14 @@ impl Lab {
     }
 
     /// Receives until no frame waits.
-    pub(crate) fn receive_all(&mut self, port: &mut DpdkPort) -> Vec<Vec<u8>> {
+    pub(crate) fn receive_all(&mut self, port: &mut Box<dyn Port>) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while port.receive(&mut frames, 32) > 0 {}
         self.contents(frames)
     }
 
     /// Returns the device's checksum findings for the next frame.
-    pub(crate) fn receive_facts(&mut self, port: &mut DpdkPort) -> u16 {
+    pub(crate) fn receive_facts(&mut self, port: &mut Box<dyn Port>) -> u16 {
         let (mut frames, started) = (Vec::new(), Instant::now());
         while port.receive(&mut frames, 32) == 0 {
             assert!(started.elapsed() < PATIENCE, "no frame came");
@@ -95,7 +105,7 @@ impl Lab {
     }
 
     /// Answers echo requests until the process that sends them ends. Returns whether that process succeeded.
-    pub(crate) fn answer_pings(&mut self, port: &mut DpdkPort, mut pinger: Child) -> bool {
+    pub(crate) fn answer_pings(&mut self, port: &mut Box<dyn Port>, mut pinger: Child) -> bool {
         let (mut frames, started) = (Vec::with_capacity(64), Instant::now());
         loop {
             if let Some(status) = pinger.try_wait().expect("the pinger can be waited for") {
@@ -169,7 +179,7 @@ impl NetworkNamespace {
         format!("/run/netns/{}", self.name).into()
     }
 
-    fn exec(&self, command: &str) {
+    pub(crate) fn exec(&self, command: &str) {
         ip(&format!("netns exec {} {command}", self.name));
     }
 
@@ -241,6 +251,55 @@ impl NetworkNamespace {
         std::thread::scope(|scope| scope.spawn(inside).join().expect("nothing panics inside"))
     }
 
+    /// Returns the frames that come to an interface in the namespace while `work` is done, when there are `count`.
+    pub(crate) fn capture(&self, interface: &str, count: usize, work: impl FnOnce()) -> Vec<Vec<u8>> {
+        let file = tempfile::NamedTempFile::new().expect("a file can be made");
+        let path = file.path().display().to_string();
+        let arguments =
+            format!("netns exec {} tcpdump -i {interface} -Q in -U -w {path} -c {count} broadcast", self.name);
+        let mut tcpdump = Command::new("ip")
+            .args(arguments.split_whitespace())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("tcpdump is installed");
+        let mut said = std::io::BufReader::new(tcpdump.stderr.take().expect("it is piped"));
+        let mut line = String::new();
+        while !line.contains("listening") {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut said, &mut line).expect("tcpdump writes text") > 0);
+        }
+        work();
+        let started = Instant::now();
+        while tcpdump.try_wait().expect("it can be waited for").is_none() {
+            if started.elapsed() > PATIENCE {
+                let _ = tcpdump.kill();
+                let _ = tcpdump.wait();
+                panic!("fewer than {count} frames came");
+            }
+            std::thread::yield_now();
+        }
+        frames_of(&std::fs::read(file.path()).expect("the capture was written"))
+    }
+
+    /// Connects an interface to a bridge, and returns another interface by which frames come to that bridge.
+    pub(crate) fn bridge(&self, interface: &str) -> String {
+        let (name, bridge, port, entry) = (&self.name, unique("r"), unique("a"), unique("b"));
+        ip(&format!("-n {name} link add {bridge} type bridge forward_delay 0 mcast_snooping 0"));
+        ip(&format!("-n {name} link add {port} type veth peer name {entry}"));
+        for member in [interface, &port] {
+            ip(&format!("-n {name} link set {member} master {bridge}"));
+        }
+        for up in [&bridge, &port, &entry] {
+            ip(&format!("-n {name} link set {up} up"));
+        }
+        entry
+    }
+
+    /// Deletes the namespace, with the interfaces in it.
+    pub(crate) fn delete(&self) {
+        ip(&format!("netns del {}", self.name));
+    }
+
     /// Starts to ping 10.201.0.2 with a payload of this size.
     pub(crate) fn ping(&self, count: u32, payload_len: u32) -> Child {
         let arguments =
@@ -255,6 +314,17 @@ impl Drop for NetworkNamespace {
     }
 }
 
+/// Returns the frames of a capture file of this machine's byte order.
+fn frames_of(capture: &[u8]) -> Vec<Vec<u8>> {
+    let (mut rest, mut frames) = (&capture[24..], Vec::new());
+    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_ne_bytes(header[8..12].try_into().expect("four bytes")) as usize;
+        frames.push(behind[..len].to_vec());
+        rest = &behind[len..];
+    }
+    frames
+}
+
 /// A veth pair with its far end in a namespace of its own. Deleted on drop.
 pub(crate) struct Veth {
     pub(crate) near: String,
@@ -266,9 +336,14 @@ impl Veth {
     pub(crate) fn new(label: &str) -> Self {
         let namespace = NetworkNamespace::new(label);
         let veth = Self { near: unique("n"), far: unique("f"), namespace };
-        ip(&format!("link add {} type veth peer name {} netns {}", veth.near, veth.far, veth.namespace.name));
-        std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", veth.near), "1").expect("root may do this");
+        veth.make();
         veth
+    }
+
+    /// Makes the interfaces; also again, after they were deleted.
+    pub(crate) fn make(&self) {
+        ip(&format!("link add {} type veth peer name {} netns {}", self.near, self.far, self.namespace.name));
+        std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.near), "1").expect("root may do this");
     }
 
     pub(crate) fn set_up(&self) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinion_gateway::port::Port;
-use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
+use pinion_gateway::port::dpdk::{self, PortConfig};
 
 use crate::dpdk::lab::{Lab, NetworkNamespace, Veth, unique};
 
@@ -14,13 +14,13 @@ const FIRST_FLOW: u16 = 9000;
 const UDP_PORT_AT: usize = 36;
 const PAYLOAD_AT: usize = 42;
 
-fn open(lab: &Lab, device: &str, queues: u16) -> DpdkPort {
+fn open(lab: &Lab, device: &str, queues: u16) -> Box<dyn Port> {
     let config = PortConfig { queues, ..PortConfig::new("port", device) };
-    DpdkPort::open(&config, &lab.pool).unwrap_or_else(|error| panic!("{error}"))
+    dpdk::open(&config, &lab.pool).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Sends numbered frames of many flows and checks that all arrive, in order within each flow.
-fn all_flows_arrive_in_order(lab: &mut Lab, port: &mut DpdkPort, namespace: &NetworkNamespace) {
+fn all_flows_arrive_in_order(lab: &mut Lab, port: &mut Box<dyn Port>, namespace: &NetworkNamespace) {
     namespace.send_datagrams(FIRST_FLOW..FIRST_FLOW + FLOWS, FRAMES_PER_FLOW);
     let mut flows = BTreeMap::<u16, Vec<u8>>::new();
     for frame in lab.receive(port, usize::from(FLOWS) * usize::from(FRAMES_PER_FLOW)) {
@@ -54,7 +54,7 @@ fn a_tap_has_two_queues_if_wanted() {
         network_namespace: Some(namespace.path()),
         ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
     };
-    let mut port = DpdkPort::open(&config, &lab.pool).unwrap();
+    let mut port = dpdk::open(&config, &lab.pool).unwrap();
     namespace.address(&interface, port.facts().mac);
     all_flows_arrive_in_order(&mut lab, &mut port, &namespace);
 }
@@ -75,7 +75,7 @@ fn more_queues_than_a_device_has_are_refused_with_the_number_it_has() {
     ];
     for (device, queues, expected) in cases {
         let config = PortConfig { queues, ..PortConfig::new("port", device) };
-        let sentence = DpdkPort::open(&config, &lab.pool).err().expect("the port is refused").to_string();
+        let sentence = dpdk::open(&config, &lab.pool).err().expect("the port is refused").to_string();
         assert!(sentence.contains(device) && sentence.contains(expected), "{sentence}");
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use pinion_gateway::port::dpdk::{DpdkPort, PortConfig};
-use pinion_gateway::port::{BufferPool, LinkState, Port};
+use pinion_gateway::port::dpdk::{self, PortConfig};
+use pinion_gateway::port::{BufferPool, LinkState};
 use pinion_mma::buffer::Frame;
 
 use crate::dpdk::lab::Lab;
@@ -149,7 +149,7 @@ fn a_frame_passes_from_one_device_to_another_in_the_same_buffer() {
 #[test]
 fn a_port_works_on_a_thread_other_than_the_one_that_opened_it() {
     let mut lab = Lab::enter();
-    let mut port = DpdkPort::open(&PortConfig::new("port", "net_ring0"), &lab.pool).unwrap();
+    let mut port = dpdk::open(&PortConfig::new("port", "net_ring0"), &lab.pool).unwrap();
     let sent = samples(&[64; 50]);
     let mut frames = lab.frames(&sent);
     let pool = &mut lab.pool;

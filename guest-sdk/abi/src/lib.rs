@@ -172,6 +172,11 @@ pub const RX_BACKWARD: u16 = 1 << 5;
 /// towards that port.
 pub const RX_REPLY: u16 = 1 << 6;
 
+/// To send: the host computes the frame's checksums before the frame goes on: that of the IPv4 header, and that of TCP, UDP, ICMP or ICMPv6
+/// behind it or behind an IPv6 header. VLAN tags, IP options and extension headers may precede, and bytes behind the packet do not count. Of a
+/// fragment only the IPv4 header's is computed. A frame that is no whole packet of these goes on as it is. The time counts as the guest's.
+pub const TX_CHECKSUM: u16 = 1 << 15;
+
 /// Transmit port: the stage's first output. By default it leads to the next stage of the chain, or out of the node after the last stage. If
 /// the chain gives the stage further outputs, these have the numbers from 1 on, below [`OUTPUTS_MAX`].
 pub const PORT_NEXT: u16 = 0;
@@ -475,7 +480,7 @@ pub struct Descriptor {
     pub port: u16,
     /// Received: the results of the device that received the frame, [`RX_IP_CHECKSUM_GOOD`] and the others. A bit is clear if the device
     /// does not report it, or if another stage sent the frame. In a chain with a way back also the frame's direction, [`RX_FORWARD`] or
-    /// [`RX_BACKWARD`], by the host's own record, whichever stage sent it. To send: zero.
+    /// [`RX_BACKWARD`], by the host's own record, whichever stage sent it. To send: [`TX_CHECKSUM`] or zero.
     pub flags: u16,
     /// Received: an index, below [`WAYS_MAX`], for the way by which the frame came: the port of ingress and, in a chain with a way back, the
     /// direction. To send from one of the guest's own slots: the way of a frame that was received before. From any other slot the host's

@@ -244,6 +244,11 @@ enum pinion_found pinion_ip_checksum(const pinion_packet *packet);
  *  it to check it. */
 enum pinion_found pinion_l4_checksum(const pinion_packet *packet);
 
+/** Lets the node compute the packet's checksums when it is sent: of the IPv4 header, and of TCP, UDP, ICMP or ICMPv6. What these fields
+ *  contain does not matter then. VLAN tags, IP options and extension headers are skipped. Of a fragment only the IPv4 header's checksum is
+ *  computed, and a frame that is no whole packet is sent as it is. */
+void pinion_complete_checksums(pinion_packet *packet);
+
 /** Truncates the frame, or extends it by zeroes. Returns false if the slot has no room for so many bytes; the packet is then unchanged. */
 bool pinion_set_len(pinion_packet *packet, size_t len);
 /** Extends the frame by `count` zeroes at its front, where the caller can write a header. Returns false if there is less headroom. */

@@ -136,6 +136,7 @@ static void give_back(pinion_packet *packet, uint16_t port)
         .offset = packet->offset_,
         .len = packet->len_,
         .port = port,
+        .flags = packet->flags_ & PINION_TX_CHECKSUM,
         .way = (uint16_t)packet->way_.bits_,
     };
     tx->tail++;
@@ -183,6 +184,12 @@ enum pinion_found pinion_ip_checksum(const pinion_packet *packet)
 enum pinion_found pinion_l4_checksum(const pinion_packet *packet)
 {
     return found(packet, PINION_RX_L4_CHECKSUM_GOOD, PINION_RX_L4_CHECKSUM_BAD);
+}
+
+void pinion_complete_checksums(pinion_packet *packet)
+{
+    pinion_check_(packet);
+    packet->flags_ |= PINION_TX_CHECKSUM;
 }
 
 bool pinion_set_len(pinion_packet *packet, size_t len)

@@ -323,6 +323,7 @@ static void collect(void)
         verdict->output = 0;
         const uint16_t way = node.came_by[sent->slot];
         verdict->port = way >> 1;
+        verdict->completes_checksums = sent->flags & PINION_TX_CHECKSUM;
         verdict->direction = direction_of(node.ways[way]);
         if (sent->port == PINION_PORT_NEXT)
             verdict->outcome = PINION_TEST_SENT;

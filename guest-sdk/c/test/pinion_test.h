@@ -47,6 +47,8 @@ struct pinion_test_verdict {
     uint16_t port;
     /** The direction of its way. */
     enum pinion_direction direction;
+    /** A node would complete its checksums: pinion_complete_checksums. Here they are as the function left them. */
+    bool completes_checksums;
     /** The frame as the function left it. */
     size_t len;
     uint8_t bytes[PINION_SLOT_SIZE];

@@ -63,6 +63,10 @@ static void handle(pinion_packet *packet)
         held[held_count++] = packet;
         pinion_wake_at(pinion_now_ns() + wait_ns);
         break;
+    case 'k':
+        pinion_complete_checksums(packet);
+        pinion_send(packet);
+        break;
     case 'c':
         clone_thrice(packet);
         break;
@@ -157,6 +161,12 @@ static void each_packet_goes_where_the_function_says(void)
     PINION_CHECK(pinion_test_verdict(0)->output == 3);
     PINION_CHECK(deliver("d1").outcome == PINION_TEST_DROPPED);
     PINION_CHECK(strcmp((const char *)pinion_test_verdict(0)->bytes, "d1") == 0);
+}
+
+static void a_packet_is_sent_to_be_completed_only_if_the_function_says_so(void)
+{
+    prepared();
+    PINION_CHECK(deliver("k1").completes_checksums && !deliver("s1").completes_checksums);
 }
 
 static void packets_without_a_decision_are_dropped(void)
@@ -353,7 +363,7 @@ static void more_frames_than_slots_are_delivered_in_turn(void)
 }
 
 PINION_TESTS(each_packet_goes_where_the_function_says, packets_without_a_decision_are_dropped, held_packets_are_sent_at_the_deadline_and_not_earlier,
-             made_packets_go_by_the_way_that_they_were_given_whatever_came_last, a_packet_says_when_it_came,
+             a_packet_is_sent_to_be_completed_only_if_the_function_says_so, made_packets_go_by_the_way_that_they_were_given_whatever_came_last, a_packet_says_when_it_came,
              clones_use_own_slots_which_are_returned, there_are_at_most_as_many_clones_as_own_slots, packets_after_the_function_has_finished_are_gone,
              a_packet_that_is_sent_twice_or_used_afterwards_ends_the_function, a_message_is_answered, lengths_change_only_within_the_slot,
              a_slot_of_a_made_packet_that_was_dropped_is_free_again, a_line_is_cut_between_characters,

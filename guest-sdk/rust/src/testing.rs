@@ -52,6 +52,8 @@ pub struct Verdict {
     pub ingress_port: u16,
     /// The direction of its way; `None` in a chain without a way back.
     pub direction: Option<Direction>,
+    /// A node would [complete](crate::Packet::complete_checksums) its checksums. Here they are as the function left them.
+    pub completes_checksums: bool,
     /// The frame as the function left it.
     pub bytes: Vec<u8>,
 }
@@ -60,7 +62,14 @@ impl Verdict {
     /// Returns the verdict on a frame that came when the function had finished.
     fn gone(frame: usize, described: &Described, bytes: Vec<u8>) -> Self {
         let (ingress_port, direction) = (described.ingress_port, described.direction());
-        Self { frame: Some(frame), outcome: Outcome::InstanceEnded, ingress_port, direction, bytes }
+        Self {
+            frame: Some(frame),
+            outcome: Outcome::InstanceEnded,
+            ingress_port,
+            direction,
+            completes_checksums: false,
+            bytes,
+        }
     }
 }
 

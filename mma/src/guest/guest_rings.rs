@@ -72,6 +72,17 @@ impl GuestRings {
         prefetch::to_write(self.entry(self.tx, tx));
     }
 
+    /// Returns bytes of a slot.
+    ///
+    /// # Safety
+    /// The range is within the slot, which the guest has given up and the MMA was not told of. So nothing else reads or
+    /// writes it while the guest is not running.
+    pub(super) unsafe fn slot_bytes(&mut self, slot: SlotIndex, range: Range<usize>) -> &mut [u8] {
+        let distance = usize::from(slot.0) * self.slot_size as usize + range.start;
+        // SAFETY: within the pool, which is mapped, and exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.slots.as_ptr().add(distance), range.len()) }
+    }
+
     pub(super) fn entries(&self) -> u32 {
         self.entries
     }

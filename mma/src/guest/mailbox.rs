@@ -17,120 +17,27 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, RX_REPLY, SLOT_COUNT_MAX};
+use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY, RX_HEADROOM, TX_CHECKSUM};
 use quanta::Instant;
 
 use crate::accounts::copying::CopyingBill;
 use crate::accounts::counters::FwpCounters;
+use crate::guest::checksums;
+pub use crate::guest::entries::{Delivery, Transmission, TxTarget};
 use crate::guest::guest_rings::GuestRings;
 use crate::guest::pool::PoolLayout;
 use crate::guest::provision::next_step;
 use crate::id::SlotIndex;
-use crate::rings::phased::{Consumer, Entry, Producer};
+use crate::rings::phased::{Consumer, Producer};
 use crate::tuning::prefetch;
-use crate::wiring::ingress::{Arrival, IngressInfo, Way, WaySet};
-
-/// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
-/// comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delivery {
-    /// Which slot. The frame starts [`RX_HEADROOM`] bytes after the slot's start.
-    pub slot: SlotIndex,
-    /// Its length, in bytes; 0 for a slot that comes back.
-    pub len: u16,
-    /// How and when it came.
-    pub came: IngressInfo,
-    /// What the receiving device reported, and the frame's direction: bits as in a guest's descriptor.
-    pub facts: u8,
-}
-
-/// A slot that the guest has given up, and where the frame in it goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transmission {
-    /// Which slot; the guest owned it.
-    pub slot: SlotIndex,
-    /// Where in the slot the frame starts, in bytes.
-    pub offset: u16,
-    /// Its length, in bytes; with `offset`, within the slot.
-    pub len: u16,
-    /// The way of a frame in one of the guest's own slots: the mailbox has checked that a frame came by it. Of other
-    /// slots the MMA's own record counts.
-    pub way: Way,
-    /// Where the frame goes.
-    pub to: TxTarget,
-}
+use crate::wiring::ingress::{Arrival, Way, WaySet};
 
 /// Most bytes of the guest's own slots that are collected at once when they are sent for the first time: they are touched
 /// then, and the guest may not have done that.
 const OWN_BYTES_MAX: u32 = 256 * 1024;
 
-/// Where a guest sends a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TxTarget {
-    /// To one of the stage's outputs; the mailbox has checked that it exists.
-    Output(u8),
-    /// Back towards the port on which it was received.
-    Reply,
-    /// Dropped.
-    Drop,
-}
-
-/// What a delivery is packed into: 10 bits of a slot, 7 of flags, 30 of how the frame came, and 16 of its length.
-const SLOT_BITS: u32 = 10;
-const FACTS_BITS: u32 = 7;
-const CAME_AT: u32 = SLOT_BITS + FACTS_BITS;
-const LEN_AT: u32 = CAME_AT + IngressInfo::BITS;
-const _: () = assert!(LEN_AT + u16::BITS == 63 && SLOT_COUNT_MAX == 1 << SLOT_BITS && RX_REPLY < 1 << FACTS_BITS);
-
-impl Entry for Delivery {
-    #[inline(always)]
-    fn to_bits(self) -> u64 {
-        let Self { slot, len, came, facts } = self;
-        u64::from(slot.0) | u64::from(facts) << SLOT_BITS | came.to_bits() << CAME_AT | u64::from(len) << LEN_AT
-    }
-
-    #[inline(always)]
-    fn from_bits(bits: u64) -> Self {
-        Self {
-            slot: SlotIndex(bits as u16 & ((1 << SLOT_BITS) - 1)),
-            len: (bits >> LEN_AT) as u16,
-            came: IngressInfo::from_bits(bits >> CAME_AT),
-            facts: (bits >> SLOT_BITS) as u8 & ((1 << FACTS_BITS) - 1),
-        }
-    }
-}
-
-/// Above all numbers of outputs.
-const OUTLET_REPLY: u8 = 128;
-const OUTLET_DROP: u8 = 129;
-/// Where a transmission's way and its target lie.
-const WAY_AT: u32 = 48;
-const OUTLET_AT: u32 = 55;
-
-impl Entry for Transmission {
-    #[inline(always)]
-    fn to_bits(self) -> u64 {
-        let Self { slot, offset, len, way, to } = self;
-        let to = match to {
-            TxTarget::Output(number) => number,
-            TxTarget::Reply => OUTLET_REPLY,
-            TxTarget::Drop => OUTLET_DROP,
-        };
-        let place = u64::from(slot.0) | u64::from(offset) << 16 | u64::from(len) << 32;
-        place | u64::from(way.number()) << WAY_AT | u64::from(to) << OUTLET_AT
-    }
-
-    #[inline(always)]
-    fn from_bits(bits: u64) -> Self {
-        let to = match (bits >> OUTLET_AT) as u8 {
-            OUTLET_REPLY => TxTarget::Reply,
-            OUTLET_DROP => TxTarget::Drop,
-            number => TxTarget::Output(number),
-        };
-        let way = Way::of_number((bits >> WAY_AT) as u16);
-        Self { slot: SlotIndex(bits as u16), offset: (bits >> 16) as u16, len: (bits >> 32) as u16, way, to }
-    }
-}
+/// Most bytes of frames of which the checksums are computed when they are collected at once.
+const CHECKSUM_BYTES_MAX: u32 = 256 * 1024;
 
 /// A guest's breach of the protocol of its rings. A correct guest makes none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -246,7 +153,8 @@ impl Mailbox {
 
     /// Takes the entries of the guest's transmit ring, validates each descriptor, and pushes the valid ones to the
     /// MMA's ring. Returns how many; the caller then notifies the MMA. Of the guest's own slots that were never sent
-    /// before, some may be left for the next call, with all that is behind them.
+    /// before, and of frames of which the checksums are to be computed, some may be left for the next call, with all that
+    /// is behind them.
     ///
     /// # Errors
     /// The first violation. Descriptors before it have been pushed; none after it will be.
@@ -262,8 +170,17 @@ impl Mailbox {
             return Err(Violation::IndexJump { head: self.tx_head, tail, entries: self.rings.entries() });
         }
         let (mut judged, mut collected, mut bytes, mut own_bytes) = (Ok(()), 0, 0, OWN_BYTES_MAX);
+        let mut checksum_bytes = CHECKSUM_BYTES_MAX;
         while collected < count {
             let descriptor = self.rings.tx_entry(self.tx_head);
+            let wants_checksums = descriptor.flags & TX_CHECKSUM != 0;
+            if wants_checksums {
+                let Some(left) = checksum_bytes.checked_sub(descriptor.len.into()) else {
+                    self.left |= LEFT_DESCRIPTORS;
+                    break;
+                };
+                checksum_bytes = left;
+            }
             if self.is_first_of_own(&descriptor) {
                 if own_bytes < self.slot_size {
                     self.left |= LEFT_DESCRIPTORS;
@@ -276,6 +193,9 @@ impl Mailbox {
                 Ok(transmission) => {
                     // Of a frame that is dropped, the length is whatever the guest wrote.
                     bytes += if transmission.to == TxTarget::Drop { 0 } else { u64::from(transmission.len) };
+                    if wants_checksums {
+                        self.complete_checksums(&transmission);
+                    }
                     self.transmit.push(transmission);
                 }
                 Err(violation) => {
@@ -312,6 +232,18 @@ impl Mailbox {
             return Err(Violation::UnknownWay(way));
         }
         Ok(Transmission { slot: SlotIndex(slot), offset, len, way: Way::of_number(way), to })
+    }
+
+    /// Computes the checksums of a frame that is about to be pushed to the MMA.
+    #[inline(never)]
+    fn complete_checksums(&mut self, sent: &Transmission) {
+        if sent.to != TxTarget::Drop {
+            let start = usize::from(sent.offset);
+            // SAFETY: `judge` has checked the range, and taken the slot from the guest, which is not running. The MMA is told
+            // of the slot after this.
+            let frame = unsafe { self.rings.slot_bytes(sent.slot, start..start + usize::from(sent.len)) };
+            checksums::complete(frame);
+        }
     }
 
     /// Returns whether one of the guest's own slots is sent for the first time.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Every instance of every client starts from the snapshot, so nothing secret may be in it. The function itself gets no random bytes here,
-//! and its clock stands still; only its library's hash tables get a seed. It can read its files but not change them, because no instance
-//! would have its changes, or the files it left open.
+//! and if its library asks for some, no snapshot is taken. Its clocks stand still at their first step, but for short sleeps, which are over at once. It can
+//! read its files but not change them, because no instance would have its changes, or the files it left open.
 //!
 //! A module of which no snapshot can be taken initialises itself in each instance. It is run here in the same way, as one instance on a
 //! node would be, so that a module that would fail in all instances is refused. The result is discarded. Both kinds run under a node's
@@ -28,7 +28,9 @@ use pinion_abi::{
 use pinion_builder_client::metrics::{self, Metric};
 use pinion_builder_client::protocol::{BuilderMessage, Pool};
 use pinion_guest::calls::state::NoState;
-use pinion_guest::calls::{self, Asks, Host};
+use pinion_guest::calls::{
+    self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Poll as PollOneoff, Polled, RANDOM_GET, RandomGet, WASI_MODULE,
+};
 use pinion_guest::fault::{Trapped, cause};
 use pinion_guest::files::{Bundle, Files, Space};
 use pinion_guest::settings;
@@ -49,8 +51,17 @@ pub const INIT_TIME_MAX: Duration = Duration::from_secs(2);
 /// How often the CPU time is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
+/// What a guest's clocks show at first. Not zero, which programs take for a clock that does not work.
+const CLOCK_BEGIN_NS: u64 = pinion_abi::CLOCK_STEP_NS;
+
 /// Lines that a guest may log meanwhile; of further lines, only the last one is kept.
 const LINES_MAX: usize = 100;
+
+/// Why no snapshot is taken of a module whose library asked for random bytes, and what its author can do about it.
+const LIBRARY_ASKED_FOR_RANDOM_BYTES: &str = "it asked for random bytes (random_get) during its initialisation, which a snapshot would give to \
+     all instances alike";
+const WITHOUT_RANDOM_BYTES: &str = "so each instance initialises itself, which takes longer; hash tables of a standard library are seeded \
+     that way: to start from a snapshot, make them when the function starts, or with a hasher of your own";
 
 /// The inputs of a snapshot.
 #[derive(Debug, Clone)]
@@ -87,6 +98,10 @@ pub struct Guest {
     files: Option<Files>,
     room: Room,
     becomes: Becomes,
+    /// Why that is nothing, if the guest's calls are the reason.
+    no_snapshot_because: Option<&'static str>,
+    /// What both clocks show: their first step, and for how long it has slept.
+    clock_ns: u64,
     fields: Arc<[String]>,
     say: fn(&BuilderMessage),
     lines: usize,
@@ -101,11 +116,22 @@ impl Guest {
             files: None,
             room: Room::default(),
             becomes: Becomes::Snapshot,
+            no_snapshot_because: None,
+            clock_ns: CLOCK_BEGIN_NS,
             fields: Arc::new([]),
             say: |_| (),
             lines: 0,
             last_line: None,
         }
+    }
+}
+
+impl Guest {
+    /// Goes on as an instance that initialises itself: it may do from here on what such an instance may.
+    fn give_up_snapshot(&mut self, because: &'static str) {
+        self.becomes = Becomes::Nothing;
+        self.room.files_bytes_max = self.room.bytes_max;
+        self.no_snapshot_because = Some(because);
     }
 }
 
@@ -192,11 +218,15 @@ impl Host for Guest {
     }
 
     fn clock_ns(&self) -> u64 {
-        0
+        self.clock_ns
     }
 
     fn clock_step_ns(&self) -> u64 {
         pinion_abi::CLOCK_STEP_NS
+    }
+
+    fn wall_clock_ns(&mut self) -> u64 {
+        self.clock_ns
     }
 
     fn keep_alive_until(&mut self, _until_ns: u64) -> u64 {
@@ -204,15 +234,14 @@ impl Host for Guest {
     }
 
     fn random(&mut self, asks: Asks, bytes: &mut [u8]) -> wasmtime::Result<()> {
-        match (asks, self.becomes) {
-            (Asks::Library, _) | (Asks::Function, Becomes::Nothing) => {
-                getrandom::fill(bytes).map_err(|error| Misuse(format!("found no randomness ({error})")).into())
-            }
-            (Asks::Function, Becomes::Snapshot) => {
+        if self.becomes == Becomes::Snapshot {
+            if asks == Asks::Function {
                 let sentence = "asked for random bytes, which every instance would share (ask when it starts),";
-                Err(Misuse(sentence.to_owned()).into())
+                return Err(Misuse(sentence.to_owned()).into());
             }
+            self.give_up_snapshot(LIBRARY_ASKED_FOR_RANDOM_BYTES);
         }
+        getrandom::fill(bytes).map_err(|error| Misuse(format!("found no randomness ({error})")).into())
     }
 
     fn field(&self, name: &[u8]) -> Option<u32> {
@@ -264,9 +293,48 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, |_deadline_ns: i64| -> wasmtime::Result<i32> {
             Err(Misuse("called pinion.wait_until".to_owned()).into())
         })?
-        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?;
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?
+        .func_wrap(WASI_MODULE, RANDOM_GET, random_get)?
+        .func_wrap(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
     calls::define(&mut linker)?;
     Ok(linker)
+}
+
+/// Fills memory with random bytes. An initialisation has no turns, and ends with its CPU time.
+fn random_get(mut caller: Caller<'_, Guest>, ptr: i32, len: i32) -> wasmtime::Result<i32> {
+    let mut call = RandomGet::new(ptr, len);
+    loop {
+        if let Some(errno) = call.step(&mut caller)? {
+            return Ok(errno);
+        }
+    }
+}
+
+/// Returns what is due. A sleep is over at once, and moves the clock on, which otherwise stands still.
+fn poll_oneoff(
+    mut caller: Caller<'_, Guest>,
+    subscriptions: i32,
+    events: i32,
+    count: i32,
+    stored: i32,
+) -> wasmtime::Result<i32> {
+    let call = match PollOneoff::begin(&mut caller, (subscriptions, events, count, stored)) {
+        Ok(call) => call,
+        Err(errno) => return Ok(errno),
+    };
+    loop {
+        match call.look(&mut caller) {
+            Polled::Done(errno) => return Ok(errno),
+            Polled::Until { clock_ns } if u128::from(clock_ns - CLOCK_BEGIN_NS) <= INIT_SLEEP_MAX.as_nanos() => {
+                caller.data_mut().clock_ns = clock_ns;
+            }
+            Polled::Until { .. } => {
+                let max_ms = INIT_SLEEP_MAX.as_millis();
+                let sentence = format!("slept (poll_oneoff) for longer than {max_ms} ms (sleep when it starts)");
+                return Err(Misuse(sentence).into());
+            }
+        }
+    }
 }
 
 /// Runs a module's initialisation and takes a snapshot. Log lines of the guest go to `say`.
@@ -301,6 +369,10 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&BuilderMessage)) -> Res
         Ok((context, _)) => context,
         Err(reason) => return Ok(Initialised::NotPossible(reason)),
     };
+    if let Some(because) = store.data().no_snapshot_because {
+        say(&BuilderMessage::Log(LogLevel::Warn, format!("{because}: {WITHOUT_RANDOM_BYTES}")));
+        return Ok(Initialised::NotPossible(because.to_owned()));
+    }
     let mut state = State { store: &mut store, instance };
     match pin!(wizer.snapshot(&context, &mut state)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(wasm)) => Ok(Initialised::Snapshot { wasm, pool, metrics }),

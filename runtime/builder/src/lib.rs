@@ -41,4 +41,4 @@ pub const CONFIG_BYTES_MAX: usize = 64 * 1024;
 pub const FUNCTION_BYTES_MAX: usize = 128 * 1024;
 
 /// Version of the form of templates, besides the engine's settings. To be raised whenever templates made before must not be used any more.
-pub const TEMPLATE_FORM: u32 = 6;
+pub const TEMPLATE_FORM: u32 = 7;

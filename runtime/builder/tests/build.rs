@@ -81,10 +81,60 @@ fn every_failure_is_explained_in_a_sentence() {
 }
 
 #[test]
-fn nothing_secret_gets_into_a_snapshot_but_hash_tables_get_their_seed() {
+fn no_random_bytes_get_into_a_snapshot() {
     let secret = refusal("(call $random (i32.const 200) (i32.const 16))");
     assert!(secret.starts_with("it asked for random bytes, which every instance would share"), "{secret}");
-    assert_eq!(refusal("(call $seed (i32.const 200) (i32.const 16))"), "it was built");
+}
+
+#[test]
+fn a_module_whose_library_asks_for_random_bytes_initialises_itself_in_each_instance_and_its_tenant_is_told() {
+    thread_local! {
+        static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+    let note = |message: &BuilderMessage| {
+        if let BuilderMessage::Log(LogLevel::Warn, line) = message {
+            SAID.with_borrow_mut(|said| said.push(line.clone()));
+        }
+    };
+    let seeds = "(if (call $seed (i32.const 200) (i32.const 10000)) (then unreachable))";
+    // From there on it may do what an instance may that others do not start from.
+    let init =
+        format!("{seeds} {seeds} (if (call $random (i32.const 200) (i32.const 16)) (then unreachable)) (i32.const 0)");
+    let Built { facts, .. } = build(&wat::parse_str(guest(&init)).unwrap(), &wishes(), note).unwrap();
+    let Start::Module(reason) = facts.start else { panic!("a snapshot was taken: {:?}", facts.start) };
+    assert!(reason.starts_with("it asked for random bytes (random_get) during its initialisation"), "{reason}");
+    let said = SAID.take();
+    assert!(matches!(&said[..], [line] if line.starts_with(&reason) && line.contains("each instance")), "{said:?}");
+}
+
+#[test]
+fn clocks_stand_still_but_for_sleeps_which_are_short_and_over_at_once() {
+    let with_calls = |init: &str| {
+        let calls = r#"(module
+            (import "wasi_snapshot_preview1" "clock_time_get" (func $time (param i32 i64 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))"#;
+        built(&guest(init).replacen("(module", calls, 1)).map_or_else(|refused| refused, |_| "it was built".to_owned())
+    };
+    for clock in [0, 1] {
+        let time = format!("(call $time (i32.const {clock}) (i64.const 1) (i32.const 200))");
+        let date = "(i64.load (i32.const 200))";
+        let init = format!("{time} (i32.wrap_i64 (i64.sub {date} (i64.const 1000))) i32.or");
+        assert_eq!(with_calls(&init), "it was built");
+    }
+    let sleep = "(i64.store (i32.const 324) (i64.const {}))
+        (call $poll (i32.const 300) (i32.const 400) (i32.const 1) (i32.const 500))";
+    assert_eq!(with_calls(&sleep.replace("{}", "0")), "it was built");
+    // The clock is later by the whole sleep.
+    let clock = "(call $time (i32.const 1) (i64.const 1) (i32.const 200))";
+    let left = "(i32.wrap_i64 (i64.sub (i64.load (i32.const 200)) (i64.const 10000999)))";
+    let late = format!("{} {clock} i32.or {left} i32.or", sleep.replace("{}", "9999999"));
+    assert_eq!(with_calls(&late), "it was built");
+    // All sleeps together.
+    let (first, second) = (sleep.replace("{}", "9999999"), sleep.replace("{}", "2"));
+    assert_eq!(
+        with_calls(&format!("{first} drop {second}")),
+        "it slept (poll_oneoff) for longer than 10 ms (sleep when it starts) during its initialisation"
+    );
 }
 
 #[test]

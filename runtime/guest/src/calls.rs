@@ -1,5 +1,6 @@
-//! The calls that a guest may make in the builder and in a node: logging, clock, randomness, its configuration, its state ([`state`]), and
-//! the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there.
+//! The calls that a guest may make in the builder and in a node: logging, clocks, randomness, its configuration, its state ([`state`]), and
+//! the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there,
+//! and so are [`RANDOM_GET`] and [`POLL_ONEOFF`], which in a node may take several turns of the guest.
 //!
 //! Each call takes a time bounded by a constant. An allowance of bytes bounds all calls of one turn together. No call blocks, and none
 //! gives a guest anything that its chain was not granted.
@@ -8,6 +9,7 @@ pub mod state;
 mod wasi;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinion_abi::{
     EXPORT_MEMORY, Errno, IMPORT_CLOCK, IMPORT_CONFIG, IMPORT_KEEP_ALIVE_UNTIL, IMPORT_LOG, IMPORT_MODULE,
@@ -17,19 +19,28 @@ use pinion_text::{SENTENCE_BYTES_MAX, printable};
 use wasmtime::{Caller, Extern, Linker, Memory};
 
 use state::State;
+pub use wasi::poll::{Poll, Polled};
+pub use wasi::random::RandomGet;
 
 use crate::files::{Files, Space};
 use crate::memory::GuestMemory;
 
 /// The import module of the WASI preview 1 functions that libc and std call.
 pub const WASI_MODULE: &str = "wasi_snapshot_preview1";
+/// The WASI function that fills memory with random bytes: see [`RandomGet`].
+pub const RANDOM_GET: &str = "random_get";
+/// The WASI function that waits for files and for time: see [`Poll`].
+pub const POLL_ONEOFF: &str = "poll_oneoff";
+/// For how long a guest may sleep while it is initialised, in all. Some languages' start-up code sleeps for microseconds; a function that waits
+/// for something does that when it starts.
+pub const INIT_SLEEP_MAX: Duration = Duration::from_millis(10);
 
 /// What asks for random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
     /// The function itself, through `pinion.random`.
     Function,
-    /// Its standard library, for the seeds of hash tables, through WASI.
+    /// Its standard library, through WASI: for the seeds of hash tables, or because the function asked the library.
     Library,
 }
 
@@ -57,6 +68,8 @@ pub trait Host: Send + 'static {
     fn clock_ns(&self) -> u64;
     /// Returns the granularity of that clock, in nanoseconds.
     fn clock_step_ns(&self) -> u64;
+    /// Returns the date as the guest sees it: nanoseconds since 1970 in UTC, in steps of [`Self::clock_step_ns`].
+    fn wall_clock_ns(&mut self) -> u64;
     /// Asks to keep the guest's instance until `until_ns` of that clock even if it is idle. Returns until when it is kept, or 0 if it is
     /// not.
     fn keep_alive_until(&mut self, until_ns: u64) -> u64;
@@ -138,24 +151,19 @@ fn panic<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::Re
 }
 
 fn random<T: Host>(mut caller: Caller<'_, T>, ptr: i32, len: i32) -> wasmtime::Result<i32> {
-    Ok(fill_random(&mut caller, Asks::Function, ptr, len)? as i32)
+    let len = len as u32;
+    if len > RANDOM_BYTES_MAX || !caller.data_mut().charge(len) {
+        return Ok(Errno::TooLong as i32);
+    }
+    Ok(fill_random(&mut caller, Asks::Function, ptr, len)?.map_or(Errno::Fault, |()| Errno::Ok) as i32)
 }
 
-/// Fills guest memory with random bytes.
-fn fill_random<T: Host>(caller: &mut Caller<'_, T>, asks: Asks, ptr: i32, len: i32) -> wasmtime::Result<Errno> {
-    let len = len as u32;
-    let is_granted = len <= RANDOM_BYTES_MAX
-        && match asks {
-            Asks::Function => caller.data_mut().charge(len),
-            Asks::Library => charge_to_the_end(caller, len),
-        };
-    if !is_granted {
-        return Ok(Errno::TooLong);
-    }
+/// Fills guest memory with at most [`RANDOM_BYTES_MAX`] random bytes; none if the range is not within it.
+fn fill_random<T: Host>(caller: &mut Caller<'_, T>, asks: Asks, ptr: i32, len: u32) -> wasmtime::Result<Option<()>> {
     let mut bytes = [0; RANDOM_BYTES_MAX as usize];
     let bytes = &mut bytes[..len as usize];
     caller.data_mut().random(asks, bytes)?;
-    Ok(write(caller, ptr, bytes).map_or(Errno::Fault, |()| Errno::Ok))
+    Ok(write(caller, ptr, bytes))
 }
 
 fn config<T: Host>(mut caller: Caller<'_, T>, ptr: i32, capacity: i32) -> i32 {
@@ -182,6 +190,12 @@ fn memory<T: Host>(caller: &mut Caller<'_, T>) -> Option<Memory> {
 fn read<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, bytes: &mut [u8]) -> Option<()> {
     let memory = memory(caller)?;
     GuestMemory::with(caller, memory, |memory, _| memory.read(ptr, bytes))
+}
+
+/// Returns whether a range is within guest memory.
+fn has<T: Host>(caller: &mut Caller<'_, T>, ptr: i32, len: u64) -> bool {
+    let Some(memory) = memory(caller) else { return false };
+    usize::try_from(len).is_ok_and(|len| GuestMemory::with(caller, memory, |memory, _| memory.has(ptr, len)))
 }
 
 /// Copies into guest memory; none if the range is not within it.

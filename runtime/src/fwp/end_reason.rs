@@ -1,6 +1,7 @@
 //! Why an FWP, and with it its chain instance, ended.
 
 use pinion_builder_client::metrics::BadMetrics;
+use pinion_guest::calls::INIT_SLEEP_MAX;
 use pinion_guest::fault::{Trapped, cause};
 use pinion_mma::guest::mailbox::Violation;
 use pinion_mma::guest::pool::PoolError;
@@ -45,6 +46,9 @@ pub enum EndReason {
     /// It waited before it was initialised.
     #[error("it called pinion.{0} during its initialisation")]
     WaitInInit(&'static str),
+    /// It slept for too long before it was initialised.
+    #[error("it slept (poll_oneoff) for longer than {} ms during its initialisation", INIT_SLEEP_MAX.as_millis())]
+    SleptInInit,
     /// Its pool cannot be used.
     #[error("its packet pool is unusable: {0}")]
     Pool(PoolError),

@@ -1,13 +1,16 @@
-//! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`.
+//! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`, and the two
+//! WASI calls that may take several turns: `random_get` and `poll_oneoff`. These two are async functions of the engine, which allocate.
 //!
 //! The list of imports is the builder's [`pinion_builder::admission`]; a module with any other import is refused before it gets here.
 
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 
 use pinion_abi::{DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel};
-use pinion_guest::calls::{self, Asks, Host};
+use pinion_guest::calls::{self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Polled, RANDOM_GET, RandomGet, WASI_MODULE};
 use pinion_guest::files::{Files, Space};
-use wasmtime::{Caller, Engine, Linker, Memory};
+use wasmtime::{AsContextMut, Caller, Engine, Linker, Memory};
 
 use crate::clock;
 use crate::fwp::end_reason::{EndReason, Stop};
@@ -23,7 +26,9 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
     linker
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, wait_until)?
-        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?;
+        .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?
+        .func_wrap_async(WASI_MODULE, RANDOM_GET, random_get)?
+        .func_wrap_async(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
     calls::define(&mut linker)?;
     Ok(linker)
 }
@@ -75,6 +80,61 @@ fn suspend(caller: &Caller<'_, FwpContext>, deadline_ns: u64) {
     caller.engine().increment_epoch();
 }
 
+/// What an async import returns to the engine.
+type InTurns<'a> = Box<dyn Future<Output = wasmtime::Result<i32>> + Send + 'a>;
+
+/// Fills memory with random bytes, in as many of the guest's turns as that takes.
+fn random_get(mut caller: Caller<'_, FwpContext>, (ptr, len): (i32, i32)) -> InTurns<'_> {
+    Box::new(async move {
+        let mut call = RandomGet::new(ptr, len);
+        loop {
+            if let Some(errno) = call.step(&mut caller)? {
+                return Ok(errno);
+            }
+            end_turn(&mut caller).await;
+        }
+    })
+}
+
+/// Waits until one of some subscriptions is due. Until then the guest is suspended, where it is: its rings are not exchanged, so that packets
+/// wait for it as for a guest that is busy.
+fn poll_oneoff(mut caller: Caller<'_, FwpContext>, arguments: (i32, i32, i32, i32)) -> InTurns<'_> {
+    Box::new(async move {
+        let call = match calls::Poll::begin(&mut caller, arguments) {
+            Ok(call) => call,
+            Err(errno) => return Ok(errno),
+        };
+        while !caller.data_mut().charge(call.cost_bytes()) {
+            end_turn(&mut caller).await;
+        }
+        loop {
+            match call.look(&mut caller) {
+                Polled::Done(errno) => return Ok(errno),
+                Polled::Until { clock_ns } => sleep_until(caller.data(), clock_ns)?,
+            }
+            end_turn(&mut caller).await;
+        }
+    })
+}
+
+/// Notes that the guest sleeps until its clock says `clock_ns`. Before it has a worker its deadline would be noticed by none: then it goes on in
+/// the next step of its preparation, until its time is over or it sleeps for longer than it may there.
+fn sleep_until(context: &FwpContext, clock_ns: u64) -> wasmtime::Result<()> {
+    if context.joined {
+        context.shared.sleep_until(context.clock.reaches(clock_ns));
+    } else if u128::from(clock_ns.saturating_sub(context.clock_ns())) > INIT_SLEEP_MAX.as_nanos() {
+        return Err(Stop(EndReason::SleptInInit).into());
+    }
+    Ok(())
+}
+
+/// Ends the guest's turn, and goes on in its next one with a quantum of its own.
+async fn end_turn(caller: &mut Caller<'_, FwpContext>) {
+    let mut is_over = false;
+    poll_fn(|_| if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    caller.as_context_mut().set_epoch_deadline(1);
+}
+
 impl Host for FwpContext {
     type State = Grants;
 
@@ -113,6 +173,10 @@ impl Host for FwpContext {
 
     fn clock_step_ns(&self) -> u64 {
         self.clock.step_ns()
+    }
+
+    fn wall_clock_ns(&mut self) -> u64 {
+        self.wall_clock.at(self.clock, clock::now_ns())
     }
 
     fn keep_alive_until(&mut self, until_ns: u64) -> u64 {

@@ -41,7 +41,7 @@ pub use self::preparation::{INIT_TIME_MAX, NewFwpSite, Preparation, Prepared, Pr
 pub use self::shared::FwpShared;
 pub(crate) use self::shared::NEVER_NS;
 
-use crate::clock::{self, GuestClock};
+use crate::clock::{self, GuestClock, WallClock};
 use crate::fwp::end_reason::EndReason;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -64,6 +64,8 @@ pub struct FwpContext {
     pub(crate) files: Option<Box<Files>>,
     pub(crate) state: Grants,
     pub(crate) clock: GuestClock,
+    /// The date that the guest read last.
+    pub(crate) wall_clock: WallClock,
     /// Its linear memory, once it has joined.
     pub(crate) memory: Option<Memory>,
     pub(crate) limit: MemoryLimit,
@@ -105,9 +107,9 @@ impl FwpContext {
 
 /// The outcome of one turn on the core.
 pub enum Turn {
-    /// It waits for packets, or for its deadline ([`Fwp::deadline_ns`]).
+    /// It waits for packets, or for its deadline ([`Fwp::deadline_ns`]), or it sleeps until then.
     Waiting {
-        /// How many packets it has sent; the MMA is to be notified of them.
+        /// How many packets it has sent; the MMA is to be notified of them. One that sleeps sends them with its next wait for packets.
         sent: u32,
     },
     /// It was preempted, or yielded, and wants to continue.
@@ -131,7 +133,9 @@ pub struct Fwp {
     mailbox: Mailbox,
     /// It has not reached a wait since its rings were exchanged.
     busy: bool,
-    /// It has been given packets.
+    /// It sleeps, somewhere between two waits: its rings are not touched, and it runs again at its deadline.
+    asleep: bool,
+    /// It has been given packets; or it sleeps, and some have arrived.
     begun: bool,
     /// Why it has ended. The fiber of one that was stopped stays suspended until it is dismantled.
     ended: Option<Box<EndReason>>,
@@ -241,6 +245,15 @@ impl Fwp {
         let Life::Running(future) = &mut *self.life else {
             return (Turn::Ended(EndReason::Returned), started_ns);
         };
+        if self.asleep {
+            // As for one that waits, time begins with the first packet: an FWP in the cache costs nothing.
+            self.begun |= self.mailbox.has_input();
+            let is_over = self.begun && started_ns >= self.shared.deadline_ns();
+            if !is_over || occasion == TurnReason::Rehearsal {
+                return self.turn_of_its_worker(clock, started_ns);
+            }
+            self.asleep = false;
+        }
         if !self.busy {
             if self.mailbox.has_left_some() {
                 return self.turn_of_its_worker(clock, started_ns);
@@ -259,6 +272,11 @@ impl Fwp {
         self.shared.begin_turn();
         let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let turn = match polled {
+            Poll::Pending if self.shared.sleeps() => {
+                self.asleep = true;
+                self.mailbox.provide();
+                Turn::Waiting { sent: 0 }
+            }
             Poll::Pending if self.shared.waits() => {
                 self.busy = false;
                 self.mailbox.provide();
@@ -354,10 +372,10 @@ impl Fwp {
         self.busy
     }
 
-    /// Returns whether packets have arrived for it that were not published yet.
+    /// Returns whether packets have arrived for it that were not published yet. While it sleeps they wait.
     #[inline]
     pub fn has_input(&mut self) -> bool {
-        self.mailbox.has_input()
+        if self.asleep { self.mailbox.is_owed() } else { self.mailbox.has_input() }
     }
 
     /// Returns for how long the MMA has copied what it sent, as far as that is to be charged now; in nanoseconds.

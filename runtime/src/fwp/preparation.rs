@@ -31,7 +31,7 @@ use wasmtime::{Func, Instance, Memory, Store, TypedFunc};
 
 use super::dismantling::NewStore;
 use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture, Turn};
-use crate::clock::{GuestClock, TscInstant};
+use crate::clock::{GuestClock, TscInstant, WallClock};
 use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::template::Template;
@@ -262,6 +262,7 @@ fn join(
         life: ManuallyDrop::new(Life::Running(life)),
         mailbox,
         busy: true,
+        asleep: false,
         begun: false,
         ended: None,
         end_reported: false,
@@ -278,7 +279,7 @@ fn join(
 }
 
 impl Joined {
-    /// Gives the guest a turn. Returns whether it waits now.
+    /// Gives the guest a turn. Returns whether it waits now. One that sleeps goes on when its first packet is there and its time is over.
     fn come_to_first_wait(&mut self, pace: &Pace) -> Result<bool, EndReason> {
         let Some((fwp, _)) = &mut self.0 else { return Ok(true) };
         let started_ns = pace.clock.begin();
@@ -341,6 +342,7 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
         state,
         clock,
+        wall_clock: WallClock::default(),
         memory: None,
         limit: MemoryLimit::new(holding, Arc::clone(shared)),
         activation,

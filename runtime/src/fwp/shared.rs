@@ -12,6 +12,8 @@ const TOLD: u32 = u32::MAX;
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
+    /// It waits in `poll_oneoff`, for its deadline only. Written by its worker.
+    sleeping: AtomicBool,
     /// It has got no packets yet, and is to record when it does. Written by its worker.
     unserving: AtomicBool,
     /// By when it is to have a turn without input, if it waits. Written by its worker.
@@ -36,7 +38,7 @@ const CALL_BYTES: u32 = 256;
 const OVERDRAWN: i32 = -1;
 
 impl FwpShared {
-    /// Returns whether it waits for packets.
+    /// Returns whether it waits: for packets, or for its deadline.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
@@ -56,6 +58,18 @@ impl FwpShared {
             let here = 0_u8;
             self.call_stack.store((&raw const here).expose_provenance(), Ordering::Relaxed);
         }
+    }
+
+    /// Notes that it sleeps, and until when; called by the `poll_oneoff` import, and so on the fiber's stack.
+    pub(crate) fn sleep_until(&self, deadline_ns: u64) {
+        self.wait_until(deadline_ns);
+        self.sleeping.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether it waits for its deadline only, somewhere between two waits for packets.
+    #[inline]
+    pub(super) fn sleeps(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
     }
 
     /// Returns by when it is to have a turn without input, as far as it waits.
@@ -110,6 +124,7 @@ impl FwpShared {
     /// Begins a new turn.
     pub(super) fn begin_turn(&self) {
         self.waiting.store(false, Ordering::Relaxed);
+        self.sleeping.store(false, Ordering::Relaxed);
         self.allowance_bytes.store(ALLOWANCE_BYTES, Ordering::Relaxed);
     }
 

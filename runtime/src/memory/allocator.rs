@@ -125,10 +125,14 @@ mod tests {
     fn a_large_block_returns_to_the_kernel_when_it_is_freed() {
         keep_what_is_freed();
         for bytes in [LARGE_BYTES, 8 * LARGE_BYTES, 3 * LARGE_BYTES] {
-            let memory = std::hint::black_box(vec![1_u8; bytes]);
-            let freed = &raw const memory[..];
-            drop(memory);
-            assert_eq!(written_pages(freed).map(|pages| pages.len()).ok(), Some(0), "of {bytes} bytes");
+            let is_gone = |_| {
+                let memory = std::hint::black_box(vec![1_u8; bytes]);
+                let freed = &raw const memory[..];
+                drop(memory);
+                written_pages(freed).is_ok_and(|pages| pages.is_empty())
+            };
+            // Another thread may get the same addresses at once.
+            assert!((0..100).any(is_gone), "{bytes} bytes stay");
         }
     }
 

@@ -74,7 +74,8 @@ pub fn assemble(config: &NodeConfig, supervised: Option<&Supervised>) -> Result<
         Some(Supervised { link, .. }) => builder.supervised_by(Arc::clone(link)),
         None => builder,
     };
-    assemble_parts(config, builder, |gateway_core| ports::open(config, gateway_core))
+    let supervisor = supervised.map(|Supervised { link, .. }| link);
+    assemble_parts(config, builder, |gateway_core| ports::open(config, gateway_core, supervisor))
 }
 
 /// Returns the cores for the threads of the process that do not belong to the node: the cores without a role, if there are any.

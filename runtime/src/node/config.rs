@@ -136,6 +136,7 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         "confinement.builder_user" => 0..=u64::from(u32::MAX) - 1,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
         "port.queues" => 1..=64,
+        "port.vlan.id" | "port.vlan.inner_id" => 1..=4094,
         _ => return None,
     })
 }

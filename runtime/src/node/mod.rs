@@ -7,7 +7,7 @@
 //! | [`config`] | the configuration file |
 //! | [`machine`] | a node's requirements of the machine, checked before it starts |
 //! | [`assembly`] | starting and stopping a node |
-//! | [`ports`] | opening the gateway's devices |
+//! | [`ports`], `device_maker` | opening the gateway's devices, and having them made again |
 //! | [`data_plane`] | the node as the control plane sees it: desired state in, statuses out |
 //! | [`template_builds`] | building the templates that a desired state needs |
 //! | [`invocations`] | calls of functions by name, and the callers that wait for answers |
@@ -16,6 +16,8 @@
 pub mod assembly;
 pub mod config;
 pub mod data_plane;
+#[cfg(feature = "dpdk")]
+mod device_maker;
 mod held_templates;
 pub mod invocations;
 pub mod machine;

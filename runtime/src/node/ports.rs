@@ -1,7 +1,9 @@
 //! Opening the gateway's ports as the configuration says.
 
 use pinion_gateway::port::heap::HeapPool;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use pinion_gateway::port::memory::{MemoryPort, MemoryPortConfig};
 use pinion_gateway::port::socket::SocketPort;
@@ -31,11 +33,11 @@ pub use with_dpdk::GatewayThread;
 #[cfg(not(feature = "dpdk"))]
 pub use without_dpdk::GatewayThread;
 
-/// Opens all ports. `core` is the gateway's.
+/// Opens all ports. `core` is the gateway's. The supervisor, if there is one, makes their devices again that are deleted.
 ///
 /// # Errors
 /// Returns a sentence that names the device and what to do.
-pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
+pub fn open(config: &NodeConfig, core: CoreId, supervisor: Option<&Arc<OwnedFd>>) -> Result<Opened, String> {
     let is_ours = |port: &PortConfig| Inner::of(&port.device).is_some();
     if config.ports.iter().all(is_ours) {
         let pool = HeapPool::new(config.limits.buffers as usize, HEAP_BUFFER_BYTES);
@@ -45,7 +47,7 @@ pub fn open(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
     if let Some(port) = config.ports.iter().find(|port| is_ours(port)) {
         return Err(format!("port {}: {} cannot be mixed with DPDK's devices", port.name, port.device));
     }
-    open_devices(config, core)
+    open_devices(config, core, supervisor)
 }
 
 const HEAP_BUFFER_BYTES: u16 = 2048;
@@ -95,6 +97,8 @@ fn inner_port(port: &PortConfig, pool: &HeapPool) -> Result<Box<dyn Port>, Strin
 }
 
 #[cfg(feature = "dpdk")]
+pub use with_dpdk::device_configs;
+#[cfg(feature = "dpdk")]
 use with_dpdk::open_devices;
 #[cfg(not(feature = "dpdk"))]
 use without_dpdk::open_devices;
@@ -103,12 +107,17 @@ use without_dpdk::open_devices;
 mod with_dpdk {
     use std::path::Path;
 
-    use pinion_gateway::port::dpdk::{self, DpdkPool, DpdkPort, Eal, EalConfig, RegisteredThread};
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
+    use pinion_gateway::port::dpdk::remake::DeviceMaker;
+    use pinion_gateway::port::dpdk::{self, DpdkPool, Eal, EalConfig, RegisteredThread};
     use pinion_gateway::port::{Port, Promiscuous};
 
     use super::Opened;
     use crate::cores::plan::CoreId;
-    use crate::node::config::NodeConfig;
+    use crate::node::config::{NodeConfig, PortConfig};
+    use crate::node::device_maker::SupervisedMaker;
 
     /// The directory in which `ip netns` keeps network namespaces.
     const NAMESPACES: &str = "/run/netns";
@@ -129,7 +138,24 @@ mod with_dpdk {
         }
     }
 
-    pub(super) fn open_devices(config: &NodeConfig, core: CoreId) -> Result<Opened, String> {
+    /// Returns the settings of all ports, in the order of the configuration.
+    #[must_use]
+    pub fn device_configs(config: &NodeConfig) -> Vec<dpdk::PortConfig> {
+        let of_port = |port: &PortConfig| dpdk::PortConfig {
+            mtu: port.mtu_bytes,
+            queues: port.queues,
+            promiscuous: if port.promiscuous { Promiscuous::Yes } else { Promiscuous::No },
+            network_namespace: port.namespace.as_ref().map(|name| Path::new(NAMESPACES).join(name)),
+            ..dpdk::PortConfig::new(&port.name, &port.device)
+        };
+        config.ports.iter().map(of_port).collect()
+    }
+
+    pub(super) fn open_devices(
+        config: &NodeConfig,
+        core: CoreId,
+        supervisor: Option<&Arc<OwnedFd>>,
+    ) -> Result<Opened, String> {
         let eal_config = EalConfig {
             devices: config.ports.iter().map(|port| port.device.clone()).collect(),
             buffers: config.limits.buffers,
@@ -138,24 +164,22 @@ mod with_dpdk {
         };
         let eal = Eal::start(&eal_config).map_err(|error| error.to_string())?;
         let pool = DpdkPool::new(&eal, config.limits.buffers).map_err(|error| error.to_string())?;
-        let open = |port: &crate::node::config::PortConfig| -> Result<Box<dyn Port>, String> {
-            let wanted = dpdk::PortConfig {
-                mtu: port.mtu_bytes,
-                queues: port.queues,
-                promiscuous: if port.promiscuous { Promiscuous::Yes } else { Promiscuous::No },
-                network_namespace: port.namespace.as_ref().map(|name| Path::new(NAMESPACES).join(name)),
-                ..dpdk::PortConfig::new(&port.name, &port.device)
-            };
-            let port = DpdkPort::open(&wanted, &pool).map_err(|error| format!("port {}: {error}", port.name))?;
-            Ok(Box::new(port))
+        let open = |(place, mut port): (u16, dpdk::PortConfig)| -> Result<Box<dyn Port>, String> {
+            let maker = supervisor.map(|supervisor| SupervisedMaker::new(supervisor, place)).transpose();
+            let maker = maker.map_err(|error| format!("port {}: its way to the supervisor: {error}", port.name))?;
+            port.maker = maker.map(|maker| Arc::new(maker) as Arc<dyn DeviceMaker>);
+            dpdk::open(&port, &pool).map_err(|error| format!("port {}: {error}", port.name))
         };
-        let ports = config.ports.iter().map(open).collect::<Result<_, _>>()?;
+        let ports = (0..).zip(device_configs(config)).map(open).collect::<Result<_, _>>()?;
         Ok(Opened { ports, pool: Box::new(pool), thread: GatewayThread { eal: Some(eal) } })
     }
 }
 
 #[cfg(not(feature = "dpdk"))]
 mod without_dpdk {
+    use std::os::fd::OwnedFd;
+    use std::sync::Arc;
+
     use super::Opened;
     use crate::cores::plan::CoreId;
     use crate::node::config::NodeConfig;
@@ -174,7 +198,11 @@ mod without_dpdk {
         }
     }
 
-    pub(super) fn open_devices(config: &NodeConfig, _core: CoreId) -> Result<Opened, String> {
+    pub(super) fn open_devices(
+        config: &NodeConfig,
+        _core: CoreId,
+        _supervisor: Option<&Arc<OwnedFd>>,
+    ) -> Result<Opened, String> {
         let device = config.ports.iter().find(|port| super::Inner::of(&port.device).is_none());
         let device = device.map(|port| port.device.as_str()).unwrap_or_default();
         Err(format!("device {device}: this piniond was built without DPDK: use memory0 or unix0,path=PATH"))

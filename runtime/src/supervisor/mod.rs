@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   supervisor --fork--> node: opens devices and files, gives up its rights, serves
-//!       |   <--Up, Build-- |
-//!       '------start------> builders, each isolated as another user
+//!       |   <--Up, Build, Sockets, Tap--|
+//!       |------start------> builders, each isolated as another user
+//!       '------make again-> devices of the configuration that were deleted
 //! ```
 //!
 //! It has one thread, reads nothing but the node's short requests, and never a packet, a module or a message of the API. When the node
@@ -11,6 +12,8 @@
 //! for them. A signal to stop is passed on. The process of the supervisor is the one that was started, so its end is the end of all.
 
 mod builders;
+#[cfg(feature = "dpdk")]
+mod devices;
 mod interfaces;
 mod log;
 
@@ -52,6 +55,9 @@ pub struct SupervisorConfig {
     pub builder_user: u32,
     /// Interfaces from which the node's program is to be detached when it has ended.
     pub interfaces: Vec<XdpInterface>,
+    /// The node's ports, whose devices are made again when the node asks for it.
+    #[cfg(feature = "dpdk")]
+    pub ports: Vec<pinion_gateway::port::dpdk::PortConfig>,
     /// The node's socket, which the node has no right to remove at its end.
     pub socket: PathBuf,
 }
@@ -99,6 +105,8 @@ pub fn supervise(config: &SupervisorConfig, node: impl Fn(Supervised) -> u8) -> 
             is_up: false,
             is_stopping: false,
             builders: Builders::new(config, isolation),
+            #[cfg(feature = "dpdk")]
+            devices: devices::Devices::new(&config.ports),
         };
         let ended = watch.run(&signals)?;
         let Watch { has_opened, is_up, is_stopping, .. } = watch;
@@ -237,6 +245,8 @@ struct Watch {
     is_up: bool,
     is_stopping: bool,
     builders: Builders,
+    #[cfg(feature = "dpdk")]
+    devices: devices::Devices,
 }
 
 impl Watch {
@@ -278,10 +288,19 @@ impl Watch {
                 }
             }
             Ok(Some((Request::Build(arguments), descriptors))) => self.builders.start(arguments, descriptors),
+            #[cfg(feature = "dpdk")]
+            Ok(Some((Request::Sockets { port }, descriptors))) => self.devices.make_sockets(port, descriptors),
+            #[cfg(feature = "dpdk")]
+            Ok(Some((Request::Tap { port, flags, mac }, descriptors))) => {
+                let wish = pinion_gateway::port::dpdk::remake::TapWish { flags, mac };
+                self.devices.attach_tap(port, &wish, descriptors);
+            }
+            #[cfg(not(feature = "dpdk"))]
+            Ok(Some((Request::Sockets { .. } | Request::Tap { .. }, _))) => {}
             Ok(None) => self.link = None,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                say(&format!("the node has sent what is no request, and gets no more builders: {error}"));
+                say(&format!("the node has sent what is no request, and gets no more builders and devices: {error}"));
                 self.link = None;
             }
         }

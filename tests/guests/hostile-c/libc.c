@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -225,6 +226,50 @@ static void clocks_go_on(void)
     }
 }
 
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+static void the_date_is_todays(void)
+{
+    /* The date at which this was written. */
+    CHECK(time(NULL) > 1760000000);
+    CHECK(llabs(now_ns(CLOCK_REALTIME) / 1000000000 - time(NULL)) <= 1);
+    time_t now = time(NULL);
+    struct tm *date = gmtime(&now);
+    CHECK(date && date->tm_year >= 125);
+    int64_t before = now_ns(CLOCK_MONOTONIC);
+    CHECK(before < now_ns(CLOCK_REALTIME));
+}
+
+static void sleeps_take_their_time(void)
+{
+    int64_t before = now_ns(CLOCK_MONOTONIC);
+    struct timespec ms = {.tv_nsec = 2000000};
+    CHECK_IS(nanosleep(&ms, NULL), 0);
+    CHECK(now_ns(CLOCK_MONOTONIC) - before >= 2000000);
+    CHECK_IS(usleep(2000), 0);
+    CHECK(now_ns(CLOCK_MONOTONIC) - before >= 4000000);
+    int64_t until = now_ns(CLOCK_REALTIME) + 2000000;
+    struct timespec date = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    CHECK_IS(clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &date, NULL), 0);
+    CHECK(now_ns(CLOCK_REALTIME) >= until);
+    CHECK_IS(sleep(0), 0);
+    before = now_ns(CLOCK_MONOTONIC);
+    CHECK_IS(poll(NULL, 0, 2), 0);
+    CHECK(now_ns(CLOCK_MONOTONIC) - before >= 2000000);
+}
+
+static void files_are_ready(void)
+{
+    struct pollfd asked[2] = {{.fd = open("lines", O_RDONLY), .events = POLLIN}, {.fd = 1, .events = POLLOUT}};
+    CHECK_IS(poll(asked, 2, 3600000), 2);
+    CHECK(asked[0].revents == POLLIN && asked[1].revents == POLLOUT);
+}
+
 static void random_bytes_come(void)
 {
     unsigned char bytes[256] = {0}, any = 0;
@@ -256,6 +301,9 @@ static const struct check_case cases[] = {
     {"directories-are-listed", directories_are_listed},
     {"names-are-changed", names_are_changed},
     {"clocks-go-on", clocks_go_on},
+    {"the-date-is-todays", the_date_is_todays},
+    {"sleeps-take-their-time", sleeps_take_their_time},
+    {"files-are-ready", files_are_ready},
     {"random-bytes-come", random_bytes_come},
     {"without-files-streams-are-all-there-is", without_files_streams_are_all_there_is},
 };

@@ -379,15 +379,90 @@ static void what_there_is_not_is_not_supported(void)
     CHECK_IS(__wasi_path_readlink(ROOT, "lines", (uint8_t *)problem, 0, &count), __WASI_ERRNO_INVAL);
 }
 
+/* Far more than the calls of one turn may move. */
+static uint8_t bytes[1024 * 1024];
+
 static void others_have_their_turn_and_random_bytes_come(void)
 {
-    uint8_t bytes[1024] = {0}, any = 0;
+    uint8_t any = 0;
     CHECK_IS(__wasi_sched_yield(), 0);
     CHECK_IS(__wasi_random_get(bytes, sizeof bytes), 0);
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = sizeof bytes - 64; i < sizeof bytes; i++)
         any |= bytes[i];
     CHECK(any != 0);
+    for (int times = 0; times < 1000; times++)
+        CHECK_IS(__wasi_random_get(bytes, 1024), 0);
     CHECK_IS(__wasi_random_get(bytes, 0), 0);
+    CHECK_IS(__wasi_random_get((uint8_t *)-16, 17), __WASI_ERRNO_FAULT);
+}
+
+static __wasi_subscription_t clock_of(__wasi_userdata_t userdata, uint32_t clock, __wasi_timestamp_t timeout, uint16_t flags)
+{
+    return (__wasi_subscription_t){
+        .userdata = userdata,
+        .u = {.tag = __WASI_EVENTTYPE_CLOCK, .u.clock = {.id = (__wasi_clockid_t){clock}, .timeout = timeout, .flags = flags}},
+    };
+}
+
+static __wasi_subscription_t fd_of(__wasi_userdata_t userdata, uint8_t tag, __wasi_fd_t fd)
+{
+    return (__wasi_subscription_t){.userdata = userdata, .u = {.tag = tag, .u.fd_read.file_descriptor = fd}};
+}
+
+static void clocks_are_waited_for(void)
+{
+    const __wasi_timestamp_t hour = 3600000000000, ms = 1000000;
+    __wasi_timestamp_t before, after, date;
+    __wasi_event_t events[4];
+    __wasi_size_t count;
+    CHECK_IS(__wasi_clock_time_get(__WASI_CLOCKID_MONOTONIC, 1, &before), 0);
+    __wasi_subscription_t soon[3] = {clock_of(1, 1, hour, 0), clock_of(2, 0, 3 * ms, 0), clock_of(3, 1, before + hour, 1)};
+    CHECK_IS(__wasi_poll_oneoff(soon, events, 3, &count), 0);
+    CHECK_IS(__wasi_clock_time_get(__WASI_CLOCKID_MONOTONIC, 1, &after), 0);
+    CHECK(count == 1 && events[0].userdata == 2 && events[0].error == 0 && events[0].type == __WASI_EVENTTYPE_CLOCK);
+    CHECK(after - before >= 3 * ms);
+    CHECK_IS(__wasi_clock_time_get(__WASI_CLOCKID_REALTIME, 1, &date), 0);
+    __wasi_subscription_t dates[3] = {clock_of(4, 0, date + 2 * ms, 1), clock_of(5, 0, date + hour, 1), clock_of(6, 1, before, 1)};
+    CHECK_IS(__wasi_poll_oneoff(dates, events, 2, &count), 0);
+    CHECK(count == 1 && events[0].userdata == 4);
+    CHECK_IS(__wasi_poll_oneoff(dates, events, 3, &count), 0);
+    CHECK(count == 2 && events[0].userdata == 4 && events[1].userdata == 6);
+    __wasi_subscription_t unknown = clock_of(7, 3, ms, 0);
+    CHECK_IS(__wasi_poll_oneoff(&unknown, events, 1, &count), 0);
+    CHECK(count == 1 && events[0].error == __WASI_ERRNO_INVAL);
+    CHECK_IS(__wasi_poll_oneoff(soon, events, 0, &count), __WASI_ERRNO_INVAL);
+    CHECK_IS(__wasi_poll_oneoff((__wasi_subscription_t *)-8, events, 1, &count), __WASI_ERRNO_FAULT);
+}
+
+static void files_and_streams_are_always_ready(void)
+{
+    __wasi_fd_t file, folder;
+    __wasi_event_t events[6];
+    __wasi_size_t count;
+    CHECK_IS(open_at(ROOT, "lines", 0, READ, &file), 0);
+    CHECK_IS(open_at(ROOT, "folder", __WASI_OFLAGS_DIRECTORY, 0, &folder), 0);
+    __wasi_filesize_t place;
+    CHECK_IS(__wasi_fd_seek(file, 3, __WASI_WHENCE_SET, &place), 0);
+    __wasi_subscription_t asked[6] = {
+        fd_of(1, __WASI_EVENTTYPE_FD_READ, file), fd_of(2, __WASI_EVENTTYPE_FD_WRITE, file),
+        fd_of(3, __WASI_EVENTTYPE_FD_READ, 0),    fd_of(4, __WASI_EVENTTYPE_FD_WRITE, 1),
+        fd_of(5, __WASI_EVENTTYPE_FD_READ, 9999), fd_of(6, __WASI_EVENTTYPE_FD_READ, folder),
+    };
+    CHECK_IS(__wasi_poll_oneoff(asked, events, 6, &count), 0);
+    CHECK_IS(count, 6);
+    uint16_t errors[6] = {0, __WASI_ERRNO_BADF, 0, 0, __WASI_ERRNO_BADF, __WASI_ERRNO_ISDIR};
+    for (int i = 0; i < 6; i++) {
+        CHECK_IS(events[i].userdata, i + 1);
+        CHECK_IS(events[i].type, asked[i].u.tag);
+        CHECK_IS(events[i].error, errors[i]);
+    }
+    CHECK_IS(events[0].fd_readwrite.nbytes, 5);
+    CHECK_IS(events[2].fd_readwrite.flags, __WASI_EVENTRWFLAGS_FD_READWRITE_HANGUP);
+    CHECK(events[3].fd_readwrite.nbytes > 0);
+    /* A clock that is not due is not waited for then. */
+    asked[1] = clock_of(7, 1, 3600000000000, 0);
+    CHECK_IS(__wasi_poll_oneoff(asked, events, 2, &count), 0);
+    CHECK(count == 1 && events[0].userdata == 1);
 }
 
 static const struct check_case cases[] = {
@@ -405,6 +480,8 @@ static const struct check_case cases[] = {
     {"paths-are-followed-as-they-are-written", paths_are_followed_as_they_are_written},
     {"what-there-is-not-is-not-supported", what_there_is_not_is_not_supported},
     {"others-have-their-turn-and-random-bytes-come", others_have_their_turn_and_random_bytes_come},
+    {"clocks-are-waited-for", clocks_are_waited_for},
+    {"files-and-streams-are-always-ready", files_and_streams_are_always_ready},
 };
 
 static void answer(pinion_packet *packet)

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::net::UdpSocket;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pinion_tests::machine::load::{CoreWaits, look};
 use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
@@ -108,6 +108,53 @@ fn a_functions_clock_has_coarse_steps_unless_the_operator_grants_finer_ones() {
 
     let times = changes_ns(&Node::without_devices(), "stranger");
     assert!(times.len() > 10 && has_steps_of_us(&times, 100), "{times:?}");
+}
+
+/// Returns a node with functions that use Rust's own library for time and chance. Each of these chains has an instance of its own.
+fn sleepers(chains: &[&str]) -> Node {
+    let node = Node::without_devices();
+    let manifest = Manifest::of("default").module("sleeper", &build::hostile("sleeper"));
+    let chain = |manifest: Manifest, name: &&str| manifest.chain(name, "sleeper", "cache_min = 0");
+    node.apply(chains.iter().fold(manifest, chain).text());
+    node
+}
+
+fn number(node: &Node, chain: &str, order: &str) -> u64 {
+    node.cli().run(&["invoke", chain, "--data", order]).trim().parse().expect("a number")
+}
+
+#[test]
+fn a_function_sees_the_hosts_date_and_sleeps_by_its_standard_library() {
+    let node = sleepers(&["sleeper"]);
+    let date_ns = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_nanos() as u64;
+    let before_ns = date_ns();
+    let seen_ns = number(&node, "sleeper", "date");
+    let behind_ns = 2 * CLOCK_BEHIND.as_nanos() as u64;
+    assert!((before_ns - behind_ns..=date_ns() + behind_ns).contains(&seen_ns), "{before_ns} {seen_ns}");
+    for ms in [0, 1, 30] {
+        let took_ns = number(&node, "sleeper", &format!("sleep {ms}"));
+        assert!(took_ns >= ms * 1_000_000, "{took_ns} ns for {ms} ms");
+    }
+}
+
+#[test]
+fn an_instance_that_sleeps_costs_no_core_and_is_ended_in_its_sleep() {
+    let node = sleepers(&["sleeper"]);
+    let caller = node.cli().output(&["invoke", "sleeper", "--data", "sleep 3600000", "--timeout", "300ms"]);
+    assert!(!caller.status.success(), "it has answered");
+    let blocked = || node.cli().get("fwps").iter().filter(|fwp| fwp["state"] == "blocked").count();
+    assert_eq!(blocked(), 1);
+    node.cli().run(&["delete", "chain", "sleeper"]);
+    until("end of the instance", QUIET, || (blocked() == 0).then_some(()));
+}
+
+#[test]
+fn hash_tables_made_during_initialisation_have_a_seed_of_each_instance() {
+    let node = sleepers(&["one", "two"]);
+    let seeds = ["one", "one", "two"].map(|chain| number(&node, chain, "seed"));
+    assert!(seeds[0] == seeds[1] && seeds[0] != seeds[2], "{seeds:?}");
+    let log = node.cli().run(&["logs"]);
+    assert!(log.contains("each instance initialises itself"), "{log}");
 }
 
 /// Makes so many FWPs serve a flow each, with datagrams from as many ports.

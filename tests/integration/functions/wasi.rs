@@ -59,7 +59,7 @@ fn every_case_holds(guest: &str, count_min: usize) -> Node {
 
 #[test]
 fn streams_files_directories_and_clocks_behave_as_posix_specifies_for_c_programs() {
-    let node = every_case_holds("libc", 11);
+    let node = every_case_holds("libc", 14);
     // Output before a stream is reopened goes to the log, and output after that goes to the file.
     let log = node.cli().run(&["logs", "--chain", "standard-output-is-reopened"]);
     assert!(log.contains("to the log") && !log.contains("to a file") && !log.contains("an error"), "{log}");
@@ -67,7 +67,7 @@ fn streams_files_directories_and_clocks_behave_as_posix_specifies_for_c_programs
 
 #[test]
 fn each_call_of_wasi_answers_as_it_is_specified() {
-    let node = every_case_holds("wasi", 14);
+    let node = every_case_holds("wasi", 16);
     let log = node.cli().run(&["logs", "--chain", "a-stream-goes-on-by-another-number"]);
     assert!(log.contains("said by another number"), "{log}");
 }

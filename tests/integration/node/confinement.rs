@@ -81,9 +81,10 @@ fn on_af_xdp_every_thread_of_a_serving_node_has_given_up_its_rights() {
 }
 
 /// System calls that no thread of a node has a use for, with harmless arguments.
-const OF_NO_USE: [(&str, libc::c_long, &[Value]); 10] = [
+const OF_NO_USE: [(&str, libc::c_long, &[Value]); 11] = [
     ("execve", libc::SYS_execve, &[Value::Text("/bin/true"), Value::Number(0), Value::Number(0)]),
     ("socket", libc::SYS_socket, &[Value::Number(2), Value::Number(1), Value::Number(0)]),
+    ("bind", libc::SYS_bind, &[Value::Number(0), Value::Number(0), Value::Number(0)]),
     ("ptrace", libc::SYS_ptrace, &[Value::Number(0)]),
     ("bpf", libc::SYS_bpf, &[Value::Number(0), Value::Number(0), Value::Number(0)]),
     ("mount", libc::SYS_mount, &[Value::Text("/tmp"), Value::Text("/tmp"), Value::Number(0)]),

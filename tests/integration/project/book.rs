@@ -123,7 +123,7 @@ fn each_configuration_and_manifest_of_the_book_is_taken() {
             assert!(output.status.success(), "{name}.md: {error}\n{block}");
         }
     }
-    assert!(manifests > 1 && configurations > 1, "{manifests} manifests and {configurations} configurations");
+    assert!(manifests > 1 && configurations > 0, "{manifests} manifests and {configurations} configurations");
 }
 
 /// The commands of a chapter, typed into one shell in the checkout while the tour's node runs; what they print.

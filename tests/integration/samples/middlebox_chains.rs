@@ -147,6 +147,25 @@ fn a_trace_of_the_route_shows_the_router_and_the_host_behind_it() {
 }
 
 #[test]
+fn hosts_of_both_sides_learn_how_long_their_packets_may_be() {
+    let border = Border::new();
+    let open = format!("{FIREWALL}[[rule]]\naction = \"allow\"\ndirection = \"in\"\n");
+    let narrow = Border::router().replace("[[next_hop]]", "[[next_hop]]\nmtu = 1400");
+    border.pass_both_ways(&[("firewall", &open), ("lpm-router", &narrow)], "shared");
+    for (from, to) in [(&border.inside, OUTSIDE), (&border.outside, INSIDE)] {
+        // A packet of 1500 bytes, which must not be fragmented.
+        let mut command = from.command("ping");
+        let said =
+            String::from_utf8_lossy(&output(command.args(["-c", "1", "-W", "5", "-M", "do", "-s", "1472", to])).stdout)
+                .into_owned();
+        assert!(said.contains("mtu = 1400") || said.contains("mtu=1400"), "{said}");
+        let route = run(from.command("ip").args(["route", "get", to]));
+        assert!(route.contains("mtu 1400"), "{route}");
+        pings(from, 3, &format!("-i 0.05 -M do -s 1372 {to}")).assert_all(3);
+    }
+}
+
+#[test]
 fn a_sender_to_a_closed_port_gets_the_icmp_error() {
     let border = guarded();
     let told = border.inside.inside(|| {

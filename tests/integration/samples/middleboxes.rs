@@ -62,9 +62,9 @@ fn a_firewall_knows_forged_addresses_of_the_inside_by_the_port_that_they_come_in
     });
 }
 
-#[test]
-fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
-    let inline = Inline::new(Device::AfPacket);
+/// Makes a translator between two hosts, of which the right one knows only the outside address of the left one.
+fn translated(device: Device) -> Inline {
+    let inline = Inline::new(device);
     let (left, right) = (&inline.left, &inline.right);
     // The answer to an untranslated packet reaches no host.
     right.namespace.ip(&format!("route add unreachable {}", left.address));
@@ -75,6 +75,20 @@ fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
             left.address
         ),
     );
+    inline
+}
+
+#[test]
+fn large_pings_and_their_replies_pass_a_translator_in_fragments() {
+    // Before a packet socket of `net_af_packet` gets fragments, the kernel puts them together.
+    let inline = translated(Device::AfXdp);
+    pings(&inline.left.namespace, 3, &format!("-i 0.05 -s 4000 {}", inline.right.address)).assert_all(3);
+}
+
+#[test]
+fn behind_a_translator_a_host_reaches_others_that_do_not_know_its_address() {
+    let inline = translated(Device::AfPacket);
+    let (left, right) = (&inline.left, &inline.right);
     pings(&left.namespace, 3, &format!("-i 0.05 {}", right.address)).assert_all(3);
     assert_eq!(
         ping(&right.namespace, &format!("-c 2 -i 0.05 -W 1 {OUTSIDE}")).received,

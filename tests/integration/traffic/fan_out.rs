@@ -38,7 +38,8 @@ impl TwoPorts {
     fn new() -> Self {
         let turn = turn();
         let (inside, outside) = (Namespace::new("ports"), Namespace::new("outside"));
-        let mut config = String::new();
+        // What leaves by the second port has the first one's hardware address.
+        let mut config = format!("[[tenant]]\nname = {TENANT:?}\ntransparent_forwarding = true\n");
         for (number, port) in ["lan", "wan"].into_iter().enumerate() {
             inside.connect(port, &outside, FAR_ENDS[number]);
             config += &format!(

@@ -22,8 +22,9 @@ const TOTAL_LENGTH: usize = HEADER + 2;
 const CHECKSUM: usize = HEADER + 10;
 const SOURCE: usize = HEADER + 12;
 const DESTINATION: usize = HEADER + 16;
+const MESSAGE_TYPE: usize = HEADER + 20;
 
-/// A valid frame to a station, with an echo request from a client's address.
+/// A valid frame to a station, with an ICMP message from a client's address.
 fn right(station: EthernetAddress, source: Ipv4Addr) -> Vec<u8> {
     let packet = Ipv4Repr {
         src_addr: source,
@@ -72,6 +73,10 @@ fn wrong_frames(station: EthernetAddress, source: Ipv4Addr) -> Vec<(&'static str
         ("bad-length", with_checksum(changed(right(), TOTAL_LENGTH, &[0, 19]))),
         ("martian", with_checksum(changed(right(), SOURCE, &[224, 0, 0, 1]))),
         ("martian", with_checksum(changed(right(), SOURCE, &[127, 0, 0, 1]))),
+        ("group-not-asked", with_checksum(changed(right(), DESTINATION, &[224, 0, 0, 251]))),
+        ("unicast-to-group", changed(right(), 0, &[0xff; 6])),
+        ("redirect", changed(right(), MESSAGE_TYPE, &[5])),
+        ("bad-quote", changed(right(), MESSAGE_TYPE, &[3])),
         ("unknown-ethertype", changed(right(), 12, &[0x88, 0xb5])),
         ("too-many-tags", tagged(tagged(tagged(right())))),
         ("vlan-neighbor", tagged(changed(right(), 12, &[0x08, 0x06]))),
@@ -128,7 +133,7 @@ fn runts_that_a_function_sends_cost_no_other_tenant_a_frame(device: Device) {
     let theirs: Ipv4Addr = THEIRS.parse().expect("an address");
     let mut frame = with_checksum(changed(frame, DESTINATION, &theirs.octets()));
     // An echo request, as the rule matches only those.
-    frame[HEADER + 20] = 8;
+    frame[MESSAGE_TYPE] = 8;
     let burst = vec![frame; BURST];
     for sent in 1..=BURSTS {
         // The bursts are in flight while the clients ping.

@@ -130,8 +130,17 @@ impl Bed {
     pub fn start_node(&mut self) {
         self.node.start();
         if self.device == Device::Tap {
-            self.switch.ip(&format!("link set {TAP} master {BRIDGE} up"));
+            self.connect_tap();
         }
+    }
+
+    /// Connects the node's tap to the switch, as after each start of the node.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn connect_tap(&self) {
+        self.switch.ip(&format!("link set {TAP} master {BRIDGE} up"));
     }
 
     /// Returns the namespace that the node's device is in.

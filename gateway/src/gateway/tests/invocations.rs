@@ -159,7 +159,7 @@ fn calls_of_a_chain_without_an_instance_wait_for_it_together_and_ask_for_it_once
                 weight: 1,
                 fwps: 1,
                 redelivery: Redelivery::Never,
-                may_send: crate::rules::MaySend::default(),
+                may_send: crate::leaving::MaySend::default(),
             }],
         )
         .unwrap(),

@@ -2,7 +2,7 @@
 
 use super::leaving::{PEER, PEER_STATION, SECOND_NS, from_station, packet, unaddressed};
 use super::*;
-use crate::rules::OutboundGrant;
+use crate::leaving::OutboundGrant;
 use pinion_abi::{
     FLOW_BYTES, FLOW_DESTINATION_AT, FLOW_DESTINATION_PORT_AT, FLOW_ETHERTYPE, FLOW_IP_AT, FLOW_KIND_AT,
     FLOW_NUMBER_AT, FLOW_PROTOCOL_AT, FLOW_REASON_AT, FLOW_SOURCE_AT, FLOW_SOURCE_PORT_AT, FLOW_TAG_AT, FLOW_VERSION,
@@ -302,7 +302,7 @@ fn an_instance_has_no_more_flows_than_its_part_and_no_two_of_the_same_ports() {
 #[test]
 fn when_all_ports_are_in_use_for_a_destination_others_can_still_be_reached() {
     let mut rig = Rig::outbound(grants(&[(UDP, "192.0.2.0/24", 53), (UDP, "192.0.2.0/24", 54)]));
-    rig.gateway.assigner.known().outbound.set_ports(50_000..=50_003);
+    rig.gateway.assigner.outbound_flows().set_ports(50_000..=50_003);
     let mut ports: Vec<_> = (0..4).map(|_| rig.open().port).collect();
     ports.sort_unstable();
     assert_eq!(ports, [50_000, 50_001, 50_002, 50_003]);
@@ -430,7 +430,7 @@ fn flows_that_have_ended_give_way_to_the_tenants_next() {
         rig.ask(first(), &close);
     }
     rig.pass(35 * SECOND_NS);
-    assert!(!rig.gateway.assigner.known().outbound.has_any(), "and leave nothing behind after their rest");
+    assert!(!rig.gateway.assigner.outbound_flows().has_any(), "and leave nothing behind after their rest");
     rig.assert_no_buffer_leaked();
 }
 

@@ -154,7 +154,7 @@ fn a_client_that_waits_counts_with_all_stages_of_its_chain() {
         weight: 1,
         fwps: STAGES,
         redelivery: Redelivery::Never,
-        may_send: crate::rules::MaySend::default(),
+        may_send: crate::leaving::MaySend::default(),
     };
     let rules = RuleSet::new(vec![rule(Policy::PerClient, 0)], &[settings]).unwrap();
     rig.command(Command::SetRules(Arc::new(rules)));

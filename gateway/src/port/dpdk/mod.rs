@@ -13,8 +13,11 @@
 //! Properties of some devices:
 //! * `net_tap`: the kernel's side has the device's address. The port's station has the same address with the last bit
 //!   flipped. Every poll is a system call.
+//! * `net_af_packet` has a driver of the gateway's own ([`packet`]).
 //! * `net_af_packet` and `net_af_xdp` on a veth pair: the kernel leaves TCP and UDP checksums to hardware that does not
-//!   exist. `ethtool -K FAR_END tx off` makes the kernel compute them.
+//!   exist. The port computes them.
+//! * `net_af_xdp`: a VLAN tag that travels beside a frame is lost. The port turns off `rxvlan` on its interface; on a veth
+//!   pair, `ethtool -K FAR_END txvlan off` keeps tags in frames.
 //! * `net_tap`: frames for which the tap's queue has no room count as `TX dropped` of the kernel's interface, and nowhere
 //!   else.
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the
@@ -28,12 +31,31 @@ mod eal;
 mod error;
 mod kernel;
 mod log;
+mod packet;
 mod port;
 mod port_config;
+pub mod remake;
+mod tap;
 
 pub use self::buffers::pool::DpdkPool;
 pub use self::buffers::sizes::BUFFER_LEN;
 pub use self::eal::{Eal, EalConfig, HugePages, RegisteredThread, register_thread};
 pub use self::error::DpdkError;
-pub use self::port::DpdkPort;
 pub use self::port_config::PortConfig;
+
+use self::packet::PacketPort;
+use self::port::DpdkPort;
+use super::Port;
+
+/// Opens a port whose frames lie in buffers of `pool`, and waits for its link.
+///
+/// # Errors
+/// An error whose message names the device and what to do.
+pub fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Box<dyn Port>, DpdkError> {
+    if !config.device.starts_with(packet::DRIVER) {
+        return Ok(Box::new(DpdkPort::open(config, pool)?));
+    }
+    let port = PacketPort::open(config, pool.clone())?;
+    port::await_link(&config.device, config.link_timeout, || (port.facts().link, Some(port.interface())))?;
+    Ok(Box::new(port))
+}

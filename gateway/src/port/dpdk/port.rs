@@ -18,21 +18,24 @@ use super::device::lengths::Lengths;
 use super::device::offers::{self, Outcome};
 use super::error::DpdkError;
 use super::kernel::interface::{self, Interface, LinkDownReason};
-use super::kernel::namespace::Namespace;
+use super::kernel::namespace::{Namespace, has_given_up_rights};
 use super::kernel::ring_overflows::RingOverflows;
 use super::kernel::send_room;
 use super::kernel::signals::NoFreeSignals;
+use super::kernel::vlan_tags::{self, Tags};
 use super::log;
 use super::port_config::PortConfig;
-use crate::port::{Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, unfit_for};
+use super::tap::{self, TapWish};
+use crate::checksums::{Completion, complete_partial_checksums};
+use crate::port::{
+    Alarm, BufferPool, LinkState, Port, PortCounters, PortFacts, Promiscuous, Unfit, drop_all, unfit_for,
+};
 
 /// The queue that all frames leave by, so that none overtakes another. Only one thread transmits.
 const TRANSMIT_QUEUE: u16 = 0;
 
-/// How devices are named that are packet sockets of the kernel's.
-const PACKET_SOCKETS: &str = "net_af_packet";
-/// Bursts of stray frames that are dropped, at most: more than such a device's rings hold.
-const STRAY_BURSTS_MAX: usize = 1024;
+/// How often a deleted tap is looked for before it is made again, so that an operator can do so.
+const LOOKS_BEFORE_REMAKING: u32 = 3;
 const LINK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 const _: () = {
@@ -43,8 +46,8 @@ const _: () = {
 };
 
 /// A port on a device that DPDK drives. Dropping it stops the device and removes it from DPDK: a tap disappears.
-pub struct DpdkPort {
-    name: String,
+pub(crate) struct DpdkPort {
+    config: PortConfig,
     /// Dropped before the device, which is free for others only when its files are closed.
     alarms: Alarms,
     overflows: RingOverflows,
@@ -52,8 +55,15 @@ pub struct DpdkPort {
     _member: Option<OwnedFd>,
     ethernet: Ethernet,
     interface: Option<Interface>,
+    /// The flags of its files, if it is a tap.
+    tap_flags: Option<i16>,
     lengths: Lengths,
-    promiscuous: Promiscuous,
+    /// Received frames may lack their checksums, without a mark.
+    lacks_checksums: bool,
+    /// The link as it was last known. Nothing is sent while it is down.
+    link: LinkState,
+    /// How often it was looked for a deleted device.
+    looks: u32,
     /// The queue that is polled first. It changes with each call, so that no queue is always last.
     first_queue: u16,
     burst: Burst,
@@ -76,7 +86,7 @@ impl DpdkPort {
     ///
     /// # Errors
     /// An error whose message names the device and what to do.
-    pub fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Self, DpdkError> {
+    pub(crate) fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Self, DpdkError> {
         let device = Device::parse(&config.device)?.with_queues(config.queues)?;
         let namespace = Namespace::open(config.network_namespace.as_deref())?;
         let (inside, pool) = (namespace.clone(), pool.clone());
@@ -99,74 +109,89 @@ impl DpdkPort {
         let before = OpenFiles::now();
         let ethernet = Ethernet::probe(device, namespace, config.queues)?;
         let interface = ethernet.launch(config, &pool)?;
-        let files = before.appeared_since();
+        let mut files = before.appeared_since();
+        files.retain(|file| !tap::is_idle(file));
         send_room::widen(&files);
         let alarms = Alarms::of(&ethernet, files);
         let sits_on = interface.as_ref().filter(|_| ethernet.device().underlying_interface().is_some());
         let member = sits_on.map(|interface| interface.widen(config.promiscuous)).transpose();
         let watch_error = |error| DpdkError::Watch { device: config.device.clone(), error };
         let lengths = Lengths::of(config.mtu, ethernet.device());
-        let mut port = Self {
-            name: config.name.clone(),
+        if let Some(interface) = interface.as_ref().filter(|_| ethernet.device().attaches_program())
+            && vlan_tags::keep(interface) == Tags::MayBeLost
+        {
+            tracing::warn!(
+                port = config.name,
+                device = config.device,
+                "VLAN tags of received frames may be lost: on a virtual cable, turn off txvlan at its far end with ethtool"
+            );
+        }
+        let is_tap = tap::name(ethernet.device()).is_some();
+        let port = Self {
+            config: config.clone(),
+            tap_flags: alarms.descriptors().first().filter(|_| is_tap).and_then(tap::flags),
             alarms,
             overflows: RingOverflows::default(),
             _member: member.map_err(watch_error)?,
+            // The driver's frames are a kernel's, whose own notes of a frame are lost on the way.
+            lacks_checksums: ethernet.device().attaches_program(),
             ethernet,
             interface,
             lengths,
-            promiscuous: config.promiscuous,
+            link: LinkState::Up,
+            looks: 0,
             first_queue: 0,
             burst: Burst { mbufs: no_mbufs(), unfit: Vec::with_capacity(BURST) },
             counters: Arc::default(),
             pool,
         };
-        if port.device().starts_with(PACKET_SOCKETS) {
-            port.discard_strays();
-        }
         port.await_link(config.link_timeout)?;
         Ok(port)
     }
 
-    /// Drops what came before the device's sockets were bound to its interface: until then they get the frames of all interfaces.
-    fn discard_strays(&mut self) {
-        let (mut frames, mut buffers) = (Vec::with_capacity(BURST), Vec::with_capacity(BURST));
-        for _ in 0..STRAY_BURSTS_MAX {
-            if self.receive(&mut frames, BURST) == 0 {
-                break;
-            }
-            buffers.extend(frames.drain(..).map(Frame::into_buffer));
-            self.pool.give(&mut buffers);
-        }
-        self.counters = Arc::default();
-    }
-
     fn await_link(&self, timeout: Duration) -> Result<(), DpdkError> {
-        let started = Instant::now();
-        while self.link() != LinkState::Up {
-            if started.elapsed() >= timeout {
-                let (device, waited_ms) = (self.device().to_owned(), timeout.as_millis());
-                return Err(DpdkError::DoesNotComeUp { device, waited_ms, reason: self.link_obstacle() });
-            }
-            std::thread::sleep(LINK_POLL_INTERVAL);
-        }
-        Ok(())
+        await_link(self.device(), timeout, || (self.link(), self.interface.as_ref()))
     }
 
+    /// Returns the link as the kernel or the driver tells it now.
     fn link(&self) -> LinkState {
-        match &self.interface {
-            Some(interface) => interface.link(),
-            None => self.ethernet.link(),
+        let Some(interface) = &self.interface else { return self.ethernet.link() };
+        match (interface.link(), self.tap_flags) {
+            (LinkState::Unknown, Some(_)) if self.is_attached() => LinkState::Unknown,
+            (LinkState::Unknown, Some(_)) if self.config.maker.is_some() || !has_given_up_rights() => LinkState::Gone,
+            (LinkState::Unknown, _) => LinkState::Lost,
+            (link, _) => link,
         }
     }
 
-    fn link_obstacle(&self) -> String {
-        let Some(interface) = &self.interface else { return "it reports no link; is its cable plugged in?".to_owned() };
-        let name = interface.name().unwrap_or_default();
-        match interface.obstacle() {
-            Ok(Some(LinkDownReason::Down)) => format!("its interface `{name}` is down; `ip link set {name} up`"),
-            Ok(Some(LinkDownReason::NoCarrier)) => format!("its interface `{name}` has no carrier; set its far end up"),
-            Ok(None) => "it came up too late".to_owned(),
-            Err(error) => format!("its interface cannot be watched: {error}"),
+    /// Returns whether the files of a tap are attached to one.
+    fn is_attached(&self) -> bool {
+        self.alarms.descriptors().first().and_then(tap::flags).is_some()
+    }
+
+    /// Attaches the files of a deleted tap to one of the same name, which is made if there has been none for a while.
+    fn remake(&mut self) {
+        let (Some(flags), Some(interface)) = (self.tap_flags, &mut self.interface) else { return };
+        let Some(name) = tap::name(self.ethernet.device()) else { return };
+        self.looks += 1;
+        if self.looks <= LOOKS_BEFORE_REMAKING && interface.index_of(name).is_none() {
+            return;
+        }
+        let wish = TapWish { flags, mac: self.ethernet.mac() };
+        let files = self.alarms.descriptors();
+        match &self.config.maker {
+            Some(maker) => maker.tap(&wish, interface.socket(), files),
+            None => {
+                let attached = tap::attach(name, &wish, interface, files);
+                let _ = attached.and_then(|()| interface.set_mtu(self.config.mtu)).and_then(|()| interface.set_up());
+            }
+        }
+    }
+
+    /// Continues with the interface to which the files of a tap were attached again.
+    fn follow_tap(&mut self) {
+        if let (Some(interface), Some(name)) = (&mut self.interface, tap::name(self.ethernet.device())) {
+            interface.follow(name);
         }
     }
 
@@ -195,10 +220,22 @@ impl DpdkPort {
         counters.frames.add(sent);
         counters.bytes.add(u64::from(bytes) - lost_bytes);
         if full + refused > 0 {
-            counters.dropped_full.add(full);
-            counters.dropped_refused.add(refused);
+            self.count_refused(full, refused);
         }
         sent as usize
+    }
+
+    /// Counts frames that the device did not take. A tap that was deleted takes none.
+    #[cold]
+    fn count_refused(&mut self, full: u64, refused: u64) {
+        let sent = &self.counters.sent;
+        if self.tap_flags.is_some() && !self.is_attached() {
+            sent.dropped_link_down.add(full + refused);
+            self.link = LinkState::Gone;
+        } else {
+            sent.dropped_full.add(full);
+            sent.dropped_refused.add(refused);
+        }
     }
 
     fn receive_from(&mut self, queue: u16, frames: &mut Vec<Frame>, max: usize) -> usize {
@@ -215,6 +252,14 @@ impl DpdkPort {
                     sys::pinion_rx_burst(id, queue, mempool, place, max, &raw mut burst)
                 })
             };
+            if self.lacks_checksums {
+                let new = frames.iter_mut().rev().take(count);
+                let completed = new.filter_map(|frame| match complete_partial_checksums(frame.bytes_mut()) {
+                    Completion::Completed => Some(()),
+                    Completion::Unchanged => None,
+                });
+                counters.completed_checksums.add(completed.count() as u64);
+            }
             counters.frames.add(count as u64);
             counters.bytes.add(burst.bytes.into());
             counters.dropped_malformed.add(burst.rejected.into());
@@ -258,7 +303,7 @@ impl DpdkPort {
 
 impl Port for DpdkPort {
     fn name(&self) -> &str {
-        &self.name
+        &self.config.name
     }
 
     fn device(&self) -> &str {
@@ -266,16 +311,33 @@ impl Port for DpdkPort {
     }
 
     fn facts(&self) -> PortFacts {
+        let interface = self.interface.as_ref();
         PortFacts {
-            mac: self.ethernet.station(),
-            mtu: self.ethernet.mtu(),
+            mac: self.ethernet.station(interface.and_then(|interface| interface.mac().ok())),
+            mtu: interface.and_then(|interface| interface.mtu().ok()).unwrap_or_else(|| self.ethernet.mtu()),
             link: self.link(),
             missed: self.ethernet.missed() + self.overflows.count(self.alarms.descriptors()),
         }
     }
 
+    fn tend(&mut self) {
+        let was_gone = self.link == LinkState::Gone;
+        if was_gone && self.is_attached() {
+            self.follow_tap();
+        } else if self.link() == LinkState::Gone {
+            self.remake();
+        }
+        self.link = self.link();
+        if self.link != LinkState::Gone {
+            self.looks = 0;
+        }
+        if let Some(mtu) = self.interface.as_ref().and_then(|interface| interface.mtu().ok()) {
+            self.lengths = Lengths::of(mtu.min(self.config.mtu), self.ethernet.device());
+        }
+    }
+
     fn promiscuous(&self) -> Promiscuous {
-        self.promiscuous
+        self.config.promiscuous
     }
 
     /// Allocates nothing, takes no lock and does not block. Receives at most `max` frames, in bursts of 64. Some
@@ -290,12 +352,19 @@ impl Port for DpdkPort {
             }
         }
         self.first_queue = (self.first_queue + 1) % queues;
+        if received > 0 && self.link == LinkState::Down {
+            self.link = LinkState::Up;
+        }
         received
     }
 
     /// Allocates nothing and takes no lock. Each burst of 64 is offered to the device a bounded number of times
     /// (`device/offers.rs`). Virtual devices make system calls.
     fn transmit(&mut self, frames: &mut Vec<Frame>, pool: &mut dyn BufferPool) -> usize {
+        if self.link.is_down() {
+            drop_all(frames, pool, &mut self.burst.unfit, &self.counters.sent.dropped_link_down);
+            return 0;
+        }
         if !frames.iter().all(|frame| self.is_fit(frame)) {
             self.make_fit(frames, pool);
         }
@@ -308,8 +377,9 @@ impl Port for DpdkPort {
         self.alarms.arm(&self.ethernet)
     }
 
+    /// A file of a deleted tap would end every sleep at once.
     fn descriptors(&self) -> &[OwnedFd] {
-        self.alarms.descriptors()
+        if self.link == LinkState::Gone { &[] } else { self.alarms.descriptors() }
     }
 
     fn disarm(&mut self) {
@@ -318,5 +388,36 @@ impl Port for DpdkPort {
 
     fn counters(&self) -> &Arc<PortCounters> {
         &self.counters
+    }
+}
+
+/// Waits for a link. `look` returns its state, and the interface that the device is or has.
+pub(super) fn await_link<'a>(
+    device: &str,
+    timeout: Duration,
+    look: impl Fn() -> (LinkState, Option<&'a Interface>),
+) -> Result<(), DpdkError> {
+    let started = Instant::now();
+    loop {
+        let (link, interface) = look();
+        if link == LinkState::Up {
+            return Ok(());
+        }
+        if started.elapsed() >= timeout {
+            let (device, waited_ms) = (device.to_owned(), timeout.as_millis());
+            return Err(DpdkError::DoesNotComeUp { device, waited_ms, reason: link_obstacle(interface) });
+        }
+        std::thread::sleep(LINK_POLL_INTERVAL);
+    }
+}
+
+fn link_obstacle(interface: Option<&Interface>) -> String {
+    let Some(interface) = interface else { return "it reports no link; is its cable plugged in?".to_owned() };
+    let name = interface.name().unwrap_or_default();
+    match interface.obstacle() {
+        Ok(Some(LinkDownReason::Down)) => format!("its interface `{name}` is down; `ip link set {name} up`"),
+        Ok(Some(LinkDownReason::NoCarrier)) => format!("its interface `{name}` has no carrier; set its far end up"),
+        Ok(None) => "it came up too late".to_owned(),
+        Err(error) => format!("its interface cannot be watched: {error}"),
     }
 }

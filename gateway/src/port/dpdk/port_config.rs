@@ -1,8 +1,10 @@
 //! The settings of a port.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::remake::DeviceMaker;
 use crate::port::Promiscuous;
 
 /// The settings with which a port is opened.
@@ -23,6 +25,8 @@ pub struct PortConfig {
     /// The network namespace in which to open the device, if not the process's own: a file such as `/run/netns/NAME`. A
     /// tap device appears there, and `iface=` names an interface there.
     pub network_namespace: Option<PathBuf>,
+    /// Makes the device again if it is deleted, for a process that gives up the rights to do so.
+    pub maker: Option<Arc<dyn DeviceMaker>>,
 }
 
 impl PortConfig {
@@ -37,6 +41,7 @@ impl PortConfig {
             promiscuous: Promiscuous::No,
             link_timeout: Duration::from_secs(5),
             network_namespace: None,
+            maker: None,
         }
     }
 }

@@ -42,8 +42,12 @@ pub trait Function: Sized + 'static {
     /// Prepares the function from its configuration: the bytes that its stage has in the chain's manifest, empty if there are none.
     ///
     /// Runs once, when the module is built into a template, and not for each client: every instance starts from a snapshot of the memory
-    /// that this call leaves behind. So expensive tables belong here, and values that must differ between instances do not: no random keys
-    /// (a `HashMap` made here has the same seed everywhere), no start time.
+    /// that this call leaves behind. So expensive tables belong here, and values that must differ between instances do not: no random keys, no
+    /// start time and no date, as clocks stand still here.
+    ///
+    /// If the standard library asks for random bytes here, as the first `HashMap` does for its seed, there is no snapshot: each instance calls
+    /// this by itself, which costs it the time and memory that a snapshot saves. `pinion check` says so. A `BTreeMap`, or a `HashMap` with a
+    /// `BuildHasherDefault`, asks for none.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The node's clock: monotonic, and coarse, so that it is of little use for observing other tenants.
+//! The node's clock: monotonic, and coarse, so that it is of little use for observing other tenants. For the date there is
+//! [`std::time::SystemTime`], in the same steps.
 
 use super::calls;
 

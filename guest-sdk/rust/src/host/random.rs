@@ -6,7 +6,7 @@ use super::calls;
 
 /// Fills `buffer` with random bytes.
 ///
-/// Bytes that are drawn in [`Function::init`](crate::Function::init) are the same in all instances of a template; draw keys in
+/// In [`Function::init`](crate::Function::init) a node refuses it, as all instances of a template would have the same bytes; draw keys in
 /// [`Function::start`](crate::Function::start). In a test the bytes are the same in each run.
 ///
 /// ```

@@ -8,7 +8,7 @@ use core::fmt;
 
 use pinion_abi::{
     Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_IP_CHECKSUM_BAD,
-    RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY,
+    RX_IP_CHECKSUM_GOOD, RX_L4_CHECKSUM_BAD, RX_L4_CHECKSUM_GOOD, RX_REPLY, TX_CHECKSUM,
 };
 
 use super::held::Held;
@@ -69,6 +69,7 @@ pub struct Packet<'a> {
     len: usize,
     slot: u16,
     way: Way,
+    /// As received, and those to be sent with.
     flags: u16,
     /// The lowest bits of microseconds.
     arrived_us: u32,
@@ -365,6 +366,38 @@ impl<'a> Packet<'a> {
         Ok(())
     }
 
+    /// Lets the node compute the packet's checksums when it is sent: of the IPv4 header, and of TCP, UDP, ICMP or ICMPv6. What these fields
+    /// contain does not matter then, and a function saves a pass over the packet. VLAN tags, IP options and extension headers are skipped. Of
+    /// a fragment only the IPv4 header's checksum is computed, and a frame that is no whole packet is sent as it is.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::Harness;
+    /// use pinion_sdk::{InitError, Packet, PacketFunction};
+    ///
+    /// /// Decrements the TTL, and leaves the checksum to the node.
+    /// struct Hop;
+    ///
+    /// impl PacketFunction for Hop {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, mut packet: Packet<'_>) {
+    ///         packet.data_mut()[22] -= 1;
+    ///         packet.complete_checksums();
+    ///         packet.send();
+    ///     }
+    /// }
+    ///
+    /// let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    /// let frame = [&[2; 12][..], &[8, 0], &ip].concat();
+    /// let sent = Harness::<Hop>::new(b"").unwrap().deliver(&[&frame]).remove(0);
+    /// assert!(sent.completes_checksums, "a node computes them, and this harness does not");
+    /// ```
+    pub fn complete_checksums(&mut self) {
+        self.flags |= TX_CHECKSUM;
+    }
+
     /// Sends the packet by the stage's first output: to the next stage of the chain, or out of the node after the last, unless the chain's
     /// manifest says otherwise.
     #[inline]
@@ -453,7 +486,15 @@ impl<'a> Packet<'a> {
     fn descriptor(&self, port: u16) -> Descriptor {
         // Both numbers are at most `SLOT_SIZE`, so they fit.
         let (offset, len) = (self.offset as u16, self.len as u16);
-        Descriptor { slot: self.slot, offset, len, port, flags: 0, way: self.way.number, arrived: 0 }
+        Descriptor {
+            slot: self.slot,
+            offset,
+            len,
+            port,
+            flags: self.flags & TX_CHECKSUM,
+            way: self.way.number,
+            arrived: 0,
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 //! the oldest ones are dropped: ended and refused datagrams first, then complete ones. Of IPv6, a /64 network counts as
 //! one source, as one host may have any address of it (RFC 8981).
 
+mod limits;
 mod losses;
 mod parts;
 mod sources;
@@ -27,6 +28,7 @@ mod waiting;
 
 use core::fmt;
 
+pub use limits::Limits;
 use losses::Counters;
 pub use losses::Loss;
 use parts::{Part, Parts, Relation};
@@ -39,38 +41,6 @@ use crate::{Packet, Slots};
 
 /// Most datagrams of a phase that are removed at once, so that no batch waits until all old ones are.
 const EXPIRED_MAX: usize = 64;
-
-/// Bounds of [`Fragments`].
-///
-/// The defaults suit a module with the default number of slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most datagrams whose first fragment has come: 256.
-    pub datagrams_max: usize,
-    /// Most of these with one source: 64.
-    pub datagrams_per_source_max: usize,
-    /// Most fragments that wait for a first one: 96. Each takes a slot of the module, and packets need slots, too.
-    pub waiting_max: usize,
-    /// Most of these with one source: 32.
-    pub waiting_per_source_max: usize,
-    /// How long a fragment waits: 2 s.
-    pub waiting_ns: u64,
-    /// How long later fragments pass after the first one: 30 s, which is as long as most receivers wait for them.
-    pub datagram_ns: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            datagrams_max: 256,
-            datagrams_per_source_max: 64,
-            waiting_max: 96,
-            waiting_per_source_max: 32,
-            waiting_ns: 2_000_000_000,
-            datagram_ns: 30_000_000_000,
-        }
-    }
-}
 
 /// What to do with a packet that has arrived.
 #[derive(Debug)]

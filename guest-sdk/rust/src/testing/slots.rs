@@ -1,7 +1,8 @@
 //! The fake node's side of a pool: which slots the function owns, what was delivered into them, and by which ways.
 
 use pinion_abi::{
-    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_HEADROOM, WAYS_MAX,
+    Descriptor, OUTPUTS_MAX, PORT_DROP, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_HEADROOM, TX_CHECKSUM,
+    WAYS_MAX,
 };
 
 use super::{Outcome, Verdict};
@@ -140,7 +141,8 @@ impl NodeSlots {
             let bytes = pool.host_slot(descriptor.slot).get(start..start + usize::from(descriptor.len));
             let bytes = bytes.unwrap_or_else(|| panic!("{descriptor:?} is outside its slot")).to_vec();
             let Came { port: ingress_port, direction } = came;
-            verdicts.push(Verdict { frame, outcome, ingress_port, direction, bytes });
+            let completes_checksums = descriptor.flags & TX_CHECKSUM != 0;
+            verdicts.push(Verdict { frame, outcome, ingress_port, direction, completes_checksums, bytes });
         }
     }
 

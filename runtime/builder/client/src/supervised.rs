@@ -1,12 +1,15 @@
-//! Builders that a supervisor starts for the node, which has given up the rights that this takes.
+//! What a supervisor does for the node, which has given up the rights that this takes: starting builders, and making devices again that
+//! were deleted.
 //!
 //! ```text
 //!   node --[arguments] + stdin, stdout, stderr, status--> supervisor --starts--> builder
 //!     <---------------- status: how it ended -----------------'
+//!   node --[port] + reply--> supervisor    reply: sockets of the port
+//!   node --[port] + files of a tap--> supervisor, which attaches them
 //! ```
 //!
-//! A request is one packet with four descriptors. The supervisor writes to the last one how the builder ended. If the node closes its end of
-//! that pipe, or ends, the supervisor kills the builder.
+//! A request is one packet with descriptors. Of a builder's four, the supervisor writes to the last one how the builder ended. If the node
+//! closes its end of that pipe, or ends, the supervisor kills the builder.
 
 use std::io::{self, IoSlice, IoSliceMut, PipeReader, Read};
 use std::mem::MaybeUninit;
@@ -21,8 +24,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest request, in bytes: an argument is a number or the name of a field, of which a stage has 64 at most.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// Standard input, output and error, and the pipe for the status.
-const DESCRIPTORS: usize = 4;
+/// The most descriptors of a packet: of a tap two for each of its queues, and one to ask the kernel by.
+const DESCRIPTORS_MAX: usize = 40;
 
 /// What the node tells its supervisor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +37,20 @@ pub enum Request {
     Up,
     /// A builder with these arguments is to be started.
     Build(Vec<String>),
+    /// The sockets of a port are to be made and sent to the descriptor that comes with it.
+    Sockets {
+        /// The port's place in the configuration, from 0.
+        port: u16,
+    },
+    /// The files of a tap are to be attached to it. The first descriptor is a socket of its namespace.
+    Tap {
+        /// The port's place in the configuration, from 0.
+        port: u16,
+        /// The kernel's flags of the files.
+        flags: i16,
+        /// The hardware address of the tap, if it has to be made.
+        mac: [u8; 6],
+    },
 }
 
 /// How a builder ended.
@@ -48,18 +65,50 @@ pub enum BuilderEnd {
     NotStarted(String),
 }
 
-/// Sends a request, and the descriptors of a builder.
+/// Sends a request with its descriptors.
 ///
 /// # Errors
 /// The kernel's, also if the supervisor has ended.
 pub fn send(supervisor: BorrowedFd<'_>, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let bytes = serde_json::to_vec(request)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    send_bytes(supervisor, &serde_json::to_vec(request)?, descriptors, SendFlags::NOSIGNAL)
+}
+
+/// As [`send`], for threads that must not wait.
+///
+/// # Errors
+/// Also if the supervisor has not read earlier requests.
+pub fn try_send(supervisor: BorrowedFd<'_>, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_bytes(supervisor, &serde_json::to_vec(request)?, descriptors, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+/// Sends the sockets of a port, which are bound to the interface of this index. Does not wait.
+///
+/// # Errors
+/// The kernel's.
+pub fn reply(node: BorrowedFd<'_>, interface: u32, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_bytes(node, &interface.to_be_bytes(), sockets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+/// Returns the last reply that has come, if there is one. Does not wait.
+#[must_use]
+pub fn take_reply(supervisor: BorrowedFd<'_>) -> Option<(u32, Vec<OwnedFd>)> {
+    let mut last = None;
+    let mut bytes = [0; size_of::<u32>()];
+    while let Ok((size_of_index, sockets)) = receive_bytes(supervisor, &mut bytes, RecvFlags::DONTWAIT)
+        && size_of_index == bytes.len()
+    {
+        last = Some((u32::from_be_bytes(bytes), sockets));
+    }
+    last
+}
+
+fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    sendmsg(supervisor, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
     Ok(())
 }
 
@@ -69,21 +118,27 @@ pub fn send(supervisor: BorrowedFd<'_>, request: &Request, descriptors: &[Borrow
 /// The kernel's, or that it is no request.
 pub fn receive(node: BorrowedFd<'_>) -> io::Result<Option<(Request, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; REQUEST_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let (len, descriptors) = receive_bytes(node, &mut bytes, RecvFlags::empty())?;
+    if len == 0 && descriptors.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some((serde_json::from_slice(&bytes[..len])?, descriptors)))
+}
+
+/// Receives a packet with its descriptors. Returns its length.
+fn receive_bytes(from: BorrowedFd<'_>, bytes: &mut [u8], flags: RecvFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(node, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(from, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags | RecvFlags::CMSG_CLOEXEC)?;
     let descriptors = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
-    if received.bytes == 0 && descriptors.is_empty() {
-        return Ok(None);
-    }
+    let descriptors = descriptors.flatten().collect();
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::other("the request is too long"));
+        return Err(io::Error::other("the packet is too long"));
     }
-    Ok(Some((serde_json::from_slice(&bytes[..received.bytes])?, descriptors)))
+    Ok((received.bytes, descriptors))
 }
 
 /// A builder that the supervisor was asked for. Dropping it kills the builder.
@@ -170,6 +225,26 @@ mod tests {
         drop(node);
         assert_eq!(receive(supervisor.as_fd()).unwrap().map(|(request, _)| request), Some(Request::Up));
         assert!(receive(supervisor.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_last_reply_counts_and_none_is_waited_for() {
+        let (node, supervisor) = pair();
+        assert!(take_reply(node.as_fd()).is_none());
+        let (one, two) = pair();
+        reply(supervisor.as_fd(), 7, &[one.as_fd()]).unwrap();
+        reply(supervisor.as_fd(), 8, &[one.as_fd(), two.as_fd()]).unwrap();
+        let (interface, sockets) = take_reply(node.as_fd()).unwrap();
+        assert_eq!((interface, sockets.len()), (8, 2));
+        assert!(take_reply(node.as_fd()).is_none());
+    }
+
+    #[test]
+    fn a_supervisor_that_does_not_read_holds_up_no_thread_that_must_not_wait() {
+        let (node, _supervisor) = pair();
+        let request = Request::Tap { port: 1, flags: 2, mac: [3; 6] };
+        let sent = (0..100_000).find_map(|_| try_send(node.as_fd(), &request, &[]).err());
+        assert_eq!(sent.expect("the socket is full").kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

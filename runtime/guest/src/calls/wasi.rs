@@ -3,17 +3,23 @@
 //! authority.
 
 mod files;
+pub(super) mod poll;
+pub(super) mod random;
 
-use pinion_abi::{Errno, LOG_LINE_BYTES_MAX, LogLevel};
+use pinion_abi::{LOG_LINE_BYTES_MAX, LogLevel};
 use wasmtime::{Caller, Linker};
 
-use super::{Asks, Host, WASI_MODULE, charge_to_the_end, fill_random, read, write};
+use super::{Host, WASI_MODULE, charge_to_the_end, read, write};
 use crate::files::Stream;
 
 const SUCCESS: i32 = 0;
 const BADF: i32 = 8;
 const FAULT: i32 = 21;
 const INVAL: i32 = 28;
+
+/// The clock that shows the date, and the one that only goes on. Others measure a process's CPU time, which no guest sees.
+const CLOCK_REALTIME: i32 = 0;
+const CLOCK_MONOTONIC: i32 = 1;
 
 /// Most I/O vectors of one call; further ones are ignored.
 const IOVECS_MAX: usize = 16;
@@ -29,20 +35,20 @@ pub(super) fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(WASI_MODULE, "environ_sizes_get", nothing)?
         .func_wrap(WASI_MODULE, "args_get", |_: i32, _: i32| SUCCESS)?
         .func_wrap(WASI_MODULE, "environ_get", |_: i32, _: i32| SUCCESS)?
-        .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Caller<'_, T>, _clock: i32, out: i32| {
+        .func_wrap(WASI_MODULE, "clock_res_get", |mut caller: Caller<'_, T>, clock: i32, out: i32| {
+            if !matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC) {
+                return INVAL;
+            }
             let step_ns = caller.data().clock_step_ns();
             errno(write(&mut caller, out, &step_ns.to_le_bytes()))
         })?
-        .func_wrap(WASI_MODULE, "clock_time_get", |mut caller: Caller<'_, T>, _clock: i32, _step: i64, out: i32| {
-            let now_ns = caller.data().clock_ns();
+        .func_wrap(WASI_MODULE, "clock_time_get", |mut caller: Caller<'_, T>, clock: i32, _step: i64, out: i32| {
+            let now_ns = match clock {
+                CLOCK_REALTIME => caller.data_mut().wall_clock_ns(),
+                CLOCK_MONOTONIC => caller.data().clock_ns(),
+                _ => return INVAL,
+            };
             errno(write(&mut caller, out, &now_ns.to_le_bytes()))
-        })?
-        .func_wrap(WASI_MODULE, "random_get", |mut caller: Caller<'_, T>, ptr: i32, len: i32| {
-            fill_random(&mut caller, Asks::Library, ptr, len).map(|filled| match filled {
-                Errno::Ok => SUCCESS,
-                Errno::Fault => FAULT,
-                _ => INVAL,
-            })
         })?
         .func_wrap(WASI_MODULE, "sched_yield", |caller: Caller<'_, T>| {
             T::give_way(&caller);

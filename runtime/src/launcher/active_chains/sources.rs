@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use pinion_control::model::{self, DesiredState, Outbound, TenantName};
-use pinion_gateway::rules::{MaySend, OutboundGrant};
+use pinion_gateway::leaving::{MaySend, OutboundGrant};
 
 /// What the tenants that have an object may send.
 pub(super) struct SourcesOfTenants<'a> {

@@ -11,9 +11,10 @@ use pinion_control::node::{
 use pinion_gateway::gateway::PortObserver;
 use pinion_gateway::headers::Ingress;
 use pinion_gateway::neighbors::table::{self, Neighbor};
+use pinion_gateway::port::LinkState;
 use pinion_mma::accounts::counters::{Counter, MmaCounters};
 
-use super::DataPlane;
+use super::{DataPlane, PortRecord};
 use crate::cores::plan::CoreId;
 use crate::lockdown;
 use crate::memory::pressure::Level;
@@ -67,6 +68,20 @@ fn worker_warning(panics: u64) -> Option<String> {
     })
 }
 
+/// Returns a warning if the port's device was deleted.
+fn device_warning((port, observed): (&PortRecord, &PortObserver)) -> Option<String> {
+    let PortRecord { name, device, .. } = port;
+    match observed.link() {
+        LinkState::Gone => Some(format!(
+            "port {name}: the device {device} has gone, and the port works again when there is one of that name: make it again"
+        )),
+        LinkState::Lost => {
+            Some(format!("port {name}: the device {device} has gone: make it again, and restart piniond"))
+        }
+        LinkState::Up | LinkState::Down | LinkState::Unknown => None,
+    }
+}
+
 impl DataPlane {
     /// Returns how often the worker of this core has panicked.
     fn worker_panics(&self, core: CoreId) -> u64 {
@@ -92,6 +107,7 @@ impl DataPlane {
         let LogStatus { lost_lines: log_lines_lost, warning } = node_log::status();
         let mut warnings = self.parts.warnings.clone();
         warnings.extend(lockdown::warnings());
+        warnings.extend(self.parts.ports.iter().zip(self.parts.observer.ports()).filter_map(device_warning));
         warnings.append(&mut MachineFacts::read().warnings(&self.parts.machine));
         warnings.append(&mut listed.warnings);
         warnings.extend(self.parts.workshop.derived().warnings());
@@ -199,6 +215,7 @@ impl DataPlane {
             ("transmit-refused", sent.dropped_refused.value()),
             ("transmit-runt", sent.dropped_runt.value()),
             ("transmit-unfit", sent.dropped_unfit.value()),
+            ("link-down", sent.dropped_link_down.value()),
         ];
         let parsed_drops = observed.into_iter().flat_map(|port| port.drops.iter());
         let drops = parsed_drops
@@ -207,12 +224,15 @@ impl DataPlane {
             .filter(|(_, count)| *count > 0)
             .map(|(reason, count)| DropCount { reason: reason.to_owned(), count })
             .collect();
-        let mac = mac(record.facts.mac);
+        // They change when the device is made again.
+        let (station, mtu) =
+            observed.and_then(PortObserver::mac_and_mtu).unwrap_or((record.facts.mac, record.facts.mtu));
+        let mac = mac(station);
         PortStatus {
             name: record.name.clone(),
             device: record.device.clone(),
             mac,
-            mtu: u32::from(record.facts.mtu),
+            mtu: u32::from(mtu),
             link_up: observed.is_none_or(PortObserver::link_up),
             received: received.frames.value(),
             sent: sent.frames.value(),

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
-use pinion_control::model::{Change, Match, Module, Policy, Stage};
+use pinion_control::model::{Change, Match, Module, Policy, Stage, Tenant};
 use pinion_control::node::{ChainStatus, FwpState, InvokeError};
 use pinion_gateway::port::Port;
 use pinion_gateway::port::heap::HeapPool;
@@ -173,6 +173,8 @@ fn state() -> DesiredState {
         let stages = vec![Stage::new(module, Vec::new())];
         let source = Some(format!("10.0.{}.0/24", number + 1).parse().unwrap());
         let name: ChainName = chain.parse().unwrap();
+        // The guest sends frames back as they are.
+        change.tenants.push(Tenant { transparent_forwarding: true, ..Tenant::new(tenant.clone()) });
         change.rules.push(Rule {
             tenant: tenant.clone(),
             name: chain.parse().unwrap(),

@@ -64,7 +64,7 @@ impl House {
             weight: 1,
             fwps: 1,
             redelivery: Redelivery::Never,
-            may_send: pinion_gateway::rules::MaySend::default(),
+            may_send: pinion_gateway::leaving::MaySend::default(),
         };
         let rules = RuleSet::new(Vec::new(), &[settings]).unwrap();
         let entry = FwpId { index: 0, generation: 0 };

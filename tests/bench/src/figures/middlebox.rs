@@ -155,7 +155,7 @@ impl Plan<'_> {
     fn floor(&mut self, mut way: Way, name: &str) -> anyhow::Result<[Floor; 2]> {
         let (mut pool, pause, run) = (self.pool.clone(), self.pause, self.run);
         self.on_generator(|| {
-            let mut generator = Generator::new(&mut way.out, &mut way.back, &mut pool, (1, LINK, pause));
+            let mut generator = Generator::new(&mut *way.out, &mut *way.back, &mut pool, (1, LINK, pause));
             generator.introduce(0..1)?;
             let mut floor = |mode: &str, load: Load| -> anyhow::Result<Floor> {
                 run.progress.step(&format!("{name}, {mode} loop"));
@@ -180,7 +180,7 @@ impl Plan<'_> {
         let most = clients.last().copied().unwrap_or_default();
         self.on_generator(|| {
             let Way { out, back, keeps } = &mut way;
-            let mut generator = Generator::new(out, back, &mut pool, (most, LINK, pause));
+            let mut generator = Generator::new(&mut **out, &mut **back, &mut pool, (most, LINK, pause));
             let (mut rows, mut known) = (Vec::new(), 0);
             for count in clients {
                 generator.introduce(known..count).with_context(|| chain.to_owned())?;

@@ -138,7 +138,7 @@ impl NetIn {
             weight: 1,
             fwps: 1,
             redelivery: Redelivery::Never,
-            may_send: pinion_gateway::rules::MaySend::default(),
+            may_send: pinion_gateway::leaving::MaySend::default(),
         };
         let rule = Rule { matches: Match::default(), policy, chain: Some(ChainIndex(0)), priority: 0 };
         net_in.command(Command::SetRules(Arc::new(RuleSet::new(vec![rule], &[chain]).expect("rules for this chain"))));

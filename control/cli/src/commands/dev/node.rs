@@ -39,11 +39,13 @@ struct Config<'a> {
     tenant: Vec<TenantConfig>,
 }
 
-/// A tenant whose chains may have a scheduling class.
+/// A tenant whose chains may have a scheduling class, and send packets from any address and station: those of a capture
+/// are not the node's.
 #[derive(Serialize)]
 struct TenantConfig {
     name: String,
     class_max: String,
+    transparent_forwarding: bool,
 }
 
 /// A port of the node.
@@ -77,7 +79,12 @@ pub(super) fn folder() -> anyhow::Result<TempDir> {
 fn tenants(bundle: &Bundle) -> Vec<TenantConfig> {
     let names: BTreeSet<&TenantName> = bundle.chains().map(|chain| &chain.tenant).collect();
     let class_max = Class::System.to_string();
-    names.into_iter().map(|name| TenantConfig { name: name.to_string(), class_max: class_max.clone() }).collect()
+    let config = |name: &TenantName| TenantConfig {
+        name: name.to_string(),
+        class_max: class_max.clone(),
+        transparent_forwarding: true,
+    };
+    names.into_iter().map(config).collect()
 }
 
 impl Node {

@@ -62,11 +62,17 @@ impl Device {
     }
 
     fn check_arguments(&self) -> Result<(), DpdkError> {
-        let known =
-            CARELESS_DRIVERS.iter().find(|(driver, _)| self.name().starts_with(driver)).map(|(_, known)| *known);
-        let keys = self.text().split(',').skip(1).map(|pair| pair.split_once('=').map_or(pair, |(key, _)| key));
-        match known.and_then(|known| Some((known, keys.into_iter().find(|key| !known.contains(key))?))) {
-            Some((known, argument)) => Err(DpdkError::UnknownArgument {
+        match CARELESS_DRIVERS.iter().find(|(driver, _)| self.name().starts_with(driver)) {
+            Some((_, known)) => self.check_known(known),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that it has no arguments but these.
+    pub(crate) fn check_known(&self, known: &[&str]) -> Result<(), DpdkError> {
+        let mut keys = self.text().split(',').skip(1).map(|pair| pair.split_once('=').map_or(pair, |(key, _)| key));
+        match keys.find(|key| !known.contains(key)) {
+            Some(argument) => Err(DpdkError::UnknownArgument {
                 device: self.text().to_owned(),
                 argument: argument.to_owned(),
                 known: known.join(", "),

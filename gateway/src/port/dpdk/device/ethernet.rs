@@ -265,11 +265,17 @@ impl Ethernet {
         info(self.id).map(|info| text_of(info.driver_name)).unwrap_or_default()
     }
 
-    pub(crate) fn station(&self) -> [u8; 6] {
+    /// Returns the device's address as the driver has it.
+    pub(crate) fn mac(&self) -> [u8; 6] {
         let mut address = sys::rte_ether_addr { addr_bytes: [0; 6] };
         // SAFETY: writes six bytes.
         unsafe { sys::rte_eth_macaddr_get(self.id, &raw mut address) };
-        let mut mac = address.addr_bytes;
+        address.addr_bytes
+    }
+
+    /// Returns the address of the port's station. `of_interface` is that of the kernel's interface, if there is one.
+    pub(crate) fn station(&self, of_interface: Option<[u8; 6]>) -> [u8; 6] {
+        let mut mac = of_interface.unwrap_or_else(|| self.mac());
         if self.driver() == "net_tap" {
             // The device's address is that of the kernel's side. Two stations on one wire need different addresses.
             mac[5] ^= 1;

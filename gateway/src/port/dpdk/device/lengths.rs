@@ -32,6 +32,12 @@ impl Lengths {
         }
     }
 
+    /// Returns those of a port on a packet socket.
+    pub(crate) fn of_packet_socket(mtu: u16) -> Self {
+        let (max, untagged_max) = (u32::from(mtu) + FRAME_OVERHEAD, u32::from(mtu) + FRAME_LEN_MIN);
+        Self { min: FRAME_LEN_MIN, max, untagged_max }
+    }
+
     /// Returns whether every frame of this length can be sent as it is, whatever its contents.
     #[inline]
     pub(crate) fn is_any_fit(self, len: u32) -> bool {

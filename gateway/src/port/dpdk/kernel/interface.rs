@@ -1,8 +1,8 @@
 //! The kernel interface behind a virtual device. DPDK's drivers for these devices report a link that is always up.
-#![allow(unsafe_code)] // One ioctl, one socket option.
+#![allow(unsafe_code)] // Requests about an interface, one socket option.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
@@ -14,6 +14,9 @@ pub(crate) struct Interface {
     socket: OwnedFd,
     index: u32,
 }
+
+/// The request by which ethtool asks (linux/sockios.h).
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
 /// Why an interface's link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,43 @@ pub(crate) fn exists(name: &str) -> bool {
 impl Interface {
     pub(crate) fn of_index(index: u32) -> io::Result<Self> {
         Ok(Self { socket: socket(AddressFamily::INET, SocketType::DGRAM, None)?, index })
+    }
+
+    /// Returns the interface of this name.
+    pub(crate) fn of_name(name: &str) -> io::Result<Self> {
+        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let index = netdevice::name_to_index(&socket, name)?;
+        Ok(Self { socket, index })
+    }
+
+    /// Returns the interface of this index in the namespace of `socket`.
+    pub(crate) fn by(socket: OwnedFd, index: u32) -> Self {
+        Self { socket, index }
+    }
+
+    /// Continues with the interface that has this name now, in the same namespace. Returns whether there is one.
+    pub(crate) fn follow(&mut self, name: &str) -> bool {
+        let found = self.index_of(name);
+        self.index = found.unwrap_or(self.index);
+        found.is_some()
+    }
+
+    /// Returns the index of the interface of this name in the same namespace.
+    pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
+        netdevice::name_to_index(&self.socket, name).ok()
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns the socket by which the kernel is asked, which is of the interface's namespace.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
     }
 
     /// Returns its present name, unless it has left the namespace.
@@ -64,17 +104,7 @@ impl Interface {
 
     /// Returns what keeps frames from passing, if anything.
     pub(crate) fn obstacle(&self) -> io::Result<Option<LinkDownReason>> {
-        let name = netdevice::index_to_name(&self.socket, self.index)?;
-        // SAFETY: all-zero bytes are a valid request.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        // Interface names are shorter than the array, whose last byte stays zero.
-        for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
-            *to = from.cast_signed();
-        }
-        // SAFETY: this request reads the name and writes the flags of the structure, which outlives the call.
-        if unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let request = self.request(libc::SIOCGIFFLAGS, no_value())?;
         // SAFETY: the flags are the member that was written.
         let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
         Ok(if flags & libc::IFF_UP == 0 {
@@ -85,9 +115,83 @@ impl Interface {
             None
         })
     }
+
+    /// Returns its hardware address.
+    pub(crate) fn mac(&self) -> io::Result<[u8; 6]> {
+        let request = self.request(libc::SIOCGIFHWADDR, no_value())?;
+        // SAFETY: the address is the member that was written.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
+        Ok(std::array::from_fn(|at| address[at].cast_unsigned()))
+    }
+
+    /// Sets its hardware address.
+    pub(crate) fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let mut value = no_value();
+        // SAFETY: all-zero bytes are a valid address.
+        let mut address: libc::sockaddr = unsafe { std::mem::zeroed() };
+        address.sa_family = libc::ARPHRD_ETHER;
+        for (to, from) in address.sa_data.iter_mut().zip(mac) {
+            *to = from.cast_signed();
+        }
+        value.ifru_hwaddr = address;
+        self.request(libc::SIOCSIFHWADDR, value).map(drop)
+    }
+
+    /// Returns the longest payload of its frames.
+    pub(crate) fn mtu(&self) -> io::Result<u16> {
+        let request = self.request(libc::SIOCGIFMTU, no_value())?;
+        // SAFETY: the MTU is the member that was written.
+        Ok(u16::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(u16::MAX))
+    }
+
+    /// Sets the longest payload of its frames.
+    pub(crate) fn set_mtu(&self, mtu: u16) -> io::Result<()> {
+        let mut value = no_value();
+        value.ifru_mtu = mtu.into();
+        self.request(libc::SIOCSIFMTU, value).map(drop)
+    }
+
+    /// Sets it up.
+    pub(crate) fn set_up(&self) -> io::Result<()> {
+        let mut value = no_value();
+        value.ifru_flags = libc::IFF_UP as libc::c_short;
+        self.request(libc::SIOCSIFFLAGS, value).map(drop)
+    }
+
+    /// Makes a request of ethtool, which is in the structure and is answered there.
+    ///
+    /// # Safety
+    /// The request that the structure begins with must read and write no more than the structure.
+    pub(crate) unsafe fn ethtool<T>(&self, request: &mut T) -> io::Result<()> {
+        let mut value = no_value();
+        value.ifru_data = std::ptr::from_mut(request).cast();
+        self.request(SIOCETHTOOL, value).map(drop)
+    }
+
+    /// Makes a request about the interface. Returns it with the kernel's answer.
+    fn request(&self, what: libc::c_ulong, value: libc::__c_anonymous_ifr_ifru) -> io::Result<libc::ifreq> {
+        let name = netdevice::index_to_name(&self.socket, self.index)?;
+        // SAFETY: all-zero bytes are a valid request.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru = value;
+        // Interface names are shorter than the array, whose last byte stays zero.
+        for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        // SAFETY: these requests read and write no more than the structure, which outlives the call.
+        match unsafe { libc::ioctl(self.socket.as_raw_fd(), what as _, &raw mut request) } {
+            0 => Ok(request),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
-fn join(member: &OwnedFd, index: u32, kind: libc::c_int) -> io::Result<()> {
+fn no_value() -> libc::__c_anonymous_ifr_ifru {
+    // SAFETY: all-zero bytes are a valid value of each kind.
+    unsafe { std::mem::zeroed() }
+}
+
+pub(crate) fn join(member: &OwnedFd, index: u32, kind: libc::c_int) -> io::Result<()> {
     let membership = libc::packet_mreq {
         mr_ifindex: index.cast_signed(),
         mr_type: kind as libc::c_ushort,

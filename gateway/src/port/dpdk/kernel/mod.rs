@@ -5,3 +5,4 @@ pub(super) mod namespace;
 pub(super) mod ring_overflows;
 pub(super) mod send_room;
 pub(super) mod signals;
+pub(super) mod vlan_tags;

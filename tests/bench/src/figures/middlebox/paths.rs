@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use pinion_gateway::port::dpdk::{DpdkPool, DpdkPort, PortConfig};
+use pinion_gateway::port::Port;
+use pinion_gateway::port::dpdk::{self, DpdkPool, PortConfig};
 use pinion_tests::machine::process::run;
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::product::build::sample;
@@ -112,8 +113,8 @@ fn rules_with_state() -> String {
 
 /// The generator's two ends of a path, and the resources of the path.
 pub(crate) struct Way {
-    pub(crate) out: DpdkPort,
-    pub(crate) back: DpdkPort,
+    pub(crate) out: Box<dyn Port>,
+    pub(crate) back: Box<dyn Port>,
     /// Dropped after the ports.
     pub(crate) keeps: Keeps,
 }
@@ -134,11 +135,11 @@ impl Keeps {
     }
 }
 
-fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<DpdkPort> {
+fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<Box<dyn Port>> {
     let config = PortConfig { link_timeout: ASKED_FOR, network_namespace: namespace, ..PortConfig::new(name, device) };
     let deadline = Instant::now() + LINK_MAX;
     loop {
-        match DpdkPort::open(&config, pool) {
+        match dpdk::open(&config, pool) {
             Err(_) if Instant::now() < deadline => thread::sleep(ASK_INTERVAL),
             opened => return opened.with_context(|| format!("the generator's port {name}")),
         }
@@ -167,7 +168,7 @@ impl Sockets {
     }
 
     /// Opens the generator's ports, each as soon as it is served.
-    fn open(&self, pool: &DpdkPool) -> anyhow::Result<(DpdkPort, DpdkPort)> {
+    fn open(&self, pool: &DpdkPool) -> anyhow::Result<(Box<dyn Port>, Box<dyn Port>)> {
         let port = |number: usize| {
             let device = format!("net_memif{number},role=client,socket={},{MEMIF}", self.path(number).display());
             open(pool, SIDES[number], &device, None)
@@ -250,7 +251,7 @@ fn receive_on(namespace: &Namespace, interface: &str, core: usize) {
     run(namespace.command("sh").args(["-c", &order]));
 }
 
-fn af_packet_ports(pool: &DpdkPool, namespace: &Namespace) -> anyhow::Result<(DpdkPort, DpdkPort)> {
+fn af_packet_ports(pool: &DpdkPool, namespace: &Namespace) -> anyhow::Result<(Box<dyn Port>, Box<dyn Port>)> {
     let device = |number: usize, interface: &str| format!("net_af_packet{number},iface={interface},{AF_PACKET}");
     let out = open(pool, "out", &device(0, "out"), Some(namespace.path()))?;
     let back = open(pool, "back", &device(1, "back"), Some(namespace.path()))?;

@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::network::NetworkSetup;
 use crate::drops::DropReason;
 use crate::headers::{FlowKey, Ingress, Vlan};
+use crate::neighbors::network::NetworkSetup;
 
 /// Whom a packet is for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Destination {
+pub(super) enum Destination {
     /// One host.
     Host,
     /// A multicast group, or all hosts.
@@ -60,7 +60,7 @@ impl OwnAddresses {
     ///
     /// # Errors
     /// Why they are dropped, whatever the rules are: [`DropReason::Martian`], or [`DropReason::UnicastToGroup`].
-    pub(crate) fn judge(&self, flow: &FlowKey) -> Result<Destination, DropReason> {
+    pub(super) fn judge(&self, flow: &FlowKey) -> Result<Destination, DropReason> {
         let network = self.of(flow.ingress());
         let destination = if flow.is_ipv6() {
             let (source, destination) = (flow.source_bits().into(), flow.destination_bits().into());

@@ -1,0 +1,3 @@
+module pinion.internal/pinion
+
+go 1.24
