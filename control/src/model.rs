@@ -25,6 +25,7 @@ mod digest;
 mod fields;
 mod invalid;
 mod names;
+mod outbound;
 mod outputs;
 mod quotas;
 mod reverse;
@@ -52,6 +53,7 @@ pub use names::{
     BadName, ChainName, FieldName, KeyName, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName,
     TenantName,
 };
+pub use outbound::{OUTBOUND_MAX, Outbound};
 pub use outputs::{OUTPUTS_MAX, Output};
 pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;

@@ -14,6 +14,7 @@
 
 pub(crate) mod addresses;
 mod errors;
+pub(crate) mod outbound;
 mod rule_for;
 mod waiting;
 
@@ -24,6 +25,7 @@ use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
 use self::addresses::OwnAddresses;
+use self::outbound::Claims;
 use crate::drops::DropReason;
 use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
 use crate::flows::entry_fwp::EntryFwp;
@@ -41,6 +43,7 @@ use crate::leaving::Origins;
 use crate::messages::outbox::Outbox;
 use crate::messages::{Event, UNPROVEN_AT_ONCE};
 use crate::neighbors::reverse_path::ReversePaths;
+use crate::outbound::{FLOWS_MAX, OutboundFlows};
 use crate::rules::{Redelivery, RuleSet};
 
 /// A flow unseen for this long leaves the flow cache. If it goes on, it is found again through the rules.
@@ -101,6 +104,7 @@ pub(crate) struct Assigner {
     instances: Instances,
     own_addresses: OwnAddresses,
     origins: Origins,
+    outbound: OutboundFlows,
     reverse_paths: ReversePaths,
     /// By chain: whether the launcher was asked for an instance.
     wanted: Box<[bool]>,
@@ -137,6 +141,7 @@ impl Assigner {
             instances: Instances::new(instances_max, waiting_max),
             own_addresses: OwnAddresses::default(),
             origins: Origins::new(2 * flows_max),
+            outbound: OutboundFlows::new(flows_max.min(FLOWS_MAX), instances_max),
             reverse_paths: ReversePaths::default(),
             wanted: vec![false; CHAINS_MAX as usize].into(),
             misses: Arc::new(misses),
@@ -334,6 +339,10 @@ impl Assigner {
     ) -> Assignment {
         let assignment = self.assign_flow(lead, flow, frame, now_ns);
         let Assignment::To(_) = assignment else { return assignment };
+        // What its function asks others for is not its client's connection.
+        if self.outbound.has_any() && self.outbound.note_far(flow, milestone) {
+            return assignment;
+        }
         let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
         if !self.instances.is_over_with(slot, milestone) {
             self.instances.note(slot, milestone, flow.ingress().port);
@@ -388,6 +397,11 @@ impl Assigner {
     // Apart from `assign_flow`, so that the code for a hit stays small.
     #[inline(never)]
     fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
+        if self.outbound.has_any()
+            && let Some(assignment) = self.assign_outbound(hash, flow, now_ns)
+        {
+            return assignment;
+        }
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
         let rule = self.rule_for(flow);
         let key = match rule.and_then(|rule| self.key(rule, flow).ok_or(DropReason::ChainUnavailable)) {
@@ -495,16 +509,18 @@ impl Assigner {
         self.rules_version = self.rules_version.wrapping_add(1);
         self.memo.forget();
         self.origins.forget_latest();
+        self.outbound.divide(rules.weights());
         let old = std::mem::replace(&mut self.rules, rules);
         // The launcher may have forgotten its requests, together with the chains that no longer exist.
         self.wanted.fill(false);
         self.outbox.send(Event::RulesReplaced { old });
     }
 
-    /// Returns the rules in force, and the addresses that came in by their chains.
+    /// Returns the rules in force, the addresses that came in by their chains, and whose the outbound flows are.
     #[inline]
-    pub(crate) fn rules_and_origins(&mut self) -> (&RuleSet, &mut Origins) {
-        (&self.rules, &mut self.origins)
+    pub(crate) fn known_of_leaving(&mut self) -> (&RuleSet, &mut Origins, Claims<'_>) {
+        let Self { rules, origins, outbound, own_addresses, .. } = self;
+        (rules, origins, Claims { outbound, own_addresses })
     }
 
     /// Returns the tenant whose chain it is.

@@ -115,11 +115,13 @@ pub enum DropReason {
     NoRoute,
     /// The next hop of a packet that was to leave does not answer, or too many are asked for.
     UnresolvedNeighbor,
+    /// A packet of an outbound flow that has ended, or whose instance has.
+    FlowClosed,
 }
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -167,6 +169,7 @@ impl DropReason {
         Self::ForgedSource,
         Self::NoRoute,
         Self::UnresolvedNeighbor,
+        Self::FlowClosed,
     ];
 
     /// Returns the reason's name in status reports and metrics.
@@ -220,6 +223,7 @@ impl DropReason {
             Self::ForgedSource => "forged-source",
             Self::NoRoute => "no-route",
             Self::UnresolvedNeighbor => "unresolved-neighbor",
+            Self::FlowClosed => "flow-closed",
         }
     }
 }

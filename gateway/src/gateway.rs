@@ -27,6 +27,7 @@ mod handover;
 mod invocations;
 mod net_out;
 mod observer;
+mod outbound;
 mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -195,6 +196,8 @@ impl Gateway {
         if have < need {
             return Err(GatewayError::PoolTooSmall { have, need });
         }
+        // What one poll takes of each MMA.
+        let leaving_max = 2 * burst * port_count * handover.mmas();
         let own_addresses = OwnAddresses::new(ports.iter().map(|setup| setup.networks.as_slice()));
         let reverse_paths = reverse_paths(&ports);
         let ports = port_states(ports, burst);
@@ -230,7 +233,7 @@ impl Gateway {
             fragments: Fragments::new(port_count, flows_max, fragments_max),
             handover,
             bin: BufferReturn::new(pool, observer, 2 * burst),
-            out: NetOut::new(waiting_max),
+            out: NetOut::new(waiting_max, leaving_max),
             commands: config.commands,
             received: Vec::with_capacity(burst),
             reads: vec![Read::NOTHING; burst].into(),
@@ -561,6 +564,7 @@ impl Gateway {
         self.sweep_fragments(now_ns);
         let share = SweepShare { elapsed_ns, period_ns: SWEEP_PERIOD_NS, places_max: SWEEP_PLACES_MAX };
         self.keep_neighbors(now_ns);
+        self.keep_flows(now_ns);
         self.assigner.sweep(now_ns, share, IDLE_PER_POLL)
     }
 

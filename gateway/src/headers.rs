@@ -100,6 +100,18 @@ pub fn parse(frame: &[u8], port: PortIndex, station: EthernetAddress) -> Result<
     }
 }
 
+/// Reads an IP packet, of this Ethernet type, as if it had come in here for one station.
+///
+/// # Errors
+/// The reason why it would be dropped.
+pub(crate) fn parse_packet(ethertype: u16, packet: &[u8], ingress: Ingress) -> Result<Headers, DropReason> {
+    match ethertype {
+        IPV4 => ipv4::parse(packet, ingress, Receiver::Station),
+        IPV6 => ipv6::parse(packet, ingress, Receiver::Station),
+        _ => Err(DropReason::UnknownEthertype),
+    }
+}
+
 /// Returns the VLAN of a frame, and the type and the bytes of what is behind its tags. `ethertype` and `bytes` are what
 /// follows its addresses.
 ///

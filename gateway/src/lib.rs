@@ -21,6 +21,7 @@
 //! replaced as a whole |
 //! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
+//! | [`outbound`] | flows that functions open themselves |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
 //! | [`checksums`] | TCP and UDP checksums that a sender has left to hardware |
 //! | [`drops`] | why frames are dropped, and how often; other threads can read it |
@@ -42,6 +43,7 @@ pub mod invoke;
 pub mod leaving;
 pub mod messages;
 pub mod neighbors;
+mod outbound;
 pub mod port;
 pub mod rules;
 #[cfg(test)]

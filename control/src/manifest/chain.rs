@@ -8,10 +8,11 @@ use toml::Spanned;
 
 use super::position::Position;
 use super::reader::{Reader, wrong};
+use super::rule::{from_text, required};
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Output, OverBudget, PortName, Reverse,
-    Scheduling, Stage, StageName, quoted,
+    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Outbound, Output, OverBudget,
+    PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
 };
 
 #[derive(Deserialize)]
@@ -30,10 +31,23 @@ pub(super) struct ChainTable {
     hold_frames: Option<Spanned<u32>>,
     idempotent: Option<bool>,
     routed: Option<bool>,
+    #[serde(default)]
+    outbound: Vec<Spanned<OutboundTable>>,
     class: Option<Class>,
     cpu_per_batch_us: Option<Spanned<u32>>,
     cpu_per_second_ms: Option<Spanned<u32>>,
     over_budget: Option<OverBudget>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OutboundTable {
+    #[serde(deserialize_with = "required")]
+    protocol: Protocol,
+    #[serde(deserialize_with = "required")]
+    to: Prefix,
+    #[serde(default, deserialize_with = "from_text")]
+    ports: Option<PortRange>,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +81,7 @@ struct KeyPositions {
     cache_min: Option<Position>,
     cache_max: Option<Position>,
     hold_frames: Option<Position>,
+    outbound: Vec<Position>,
     cpu_per_batch: Option<Position>,
     cpu_per_second: Option<Position>,
     /// The name of each stage.
@@ -86,6 +101,7 @@ impl KeyPositions {
             cache_min: table.cache_min.as_ref().map(|it| reader.place(it)),
             cache_max: table.cache_max.as_ref().map(|it| reader.place(it)),
             hold_frames: table.hold_frames.as_ref().map(|it| reader.place(it)),
+            outbound: table.outbound.iter().map(|it| reader.place(it)).collect(),
             cpu_per_batch: table.cpu_per_batch_us.as_ref().map(|it| reader.place(it)),
             cpu_per_second: table.cpu_per_second_ms.as_ref().map(|it| reader.place(it)),
             names: table.stage.iter().map(|stage| Some(reader.place(stage.name.as_ref()?))).collect(),
@@ -104,6 +120,8 @@ impl KeyPositions {
             ChainProblem::CacheMin(_) => self.cache_min.clone(),
             ChainProblem::CacheMax { .. } => self.cache_max.clone().or_else(|| self.cache_min.clone()),
             ChainProblem::HoldFrames(_) => self.hold_frames.clone(),
+            ChainProblem::Outbound(_) => self.outbound.last().cloned(),
+            ChainProblem::OutboundProtocol { entry, .. } => self.outbound.get(entry - 1).cloned(),
             ChainProblem::CpuPerBatch(_) => self.cpu_per_batch.clone(),
             ChainProblem::CpuPerSecond(_) => self.cpu_per_second.clone(),
             ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedEgress { stage } => {
@@ -184,6 +202,8 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     chain.hold_frames = table.hold_frames.map_or(chain.hold_frames, Spanned::into_inner);
     chain.idempotent = table.idempotent.unwrap_or(chain.idempotent);
     chain.routed = table.routed.unwrap_or(chain.routed);
+    let outbound = |OutboundTable { protocol, to, ports }| Outbound { protocol, to, ports };
+    chain.outbound = table.outbound.into_iter().map(|table| outbound(table.into_inner())).collect();
     let default = Scheduling::default();
     chain.scheduling = Scheduling {
         class: table.class.unwrap_or(default.class),

@@ -66,7 +66,7 @@ impl From<MatchTable> for Match {
 }
 
 /// Accepts text or a number, so that `protocol = 89` and `destination_ports = 80` need no quotes.
-fn from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+pub(super) fn from_text<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: fmt::Display>,
     D: Deserializer<'de>,
@@ -90,4 +90,13 @@ where
     }
 
     deserializer.deserialize_any(TextOrNumber(PhantomData)).map(Some)
+}
+
+/// The same for a key that has to be there.
+pub(super) fn required<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: fmt::Display>,
+    D: Deserializer<'de>,
+{
+    from_text(deserializer)?.ok_or_else(|| serde::de::Error::custom("a value is missing"))
 }

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Output, Policy, Protocol, Reverse, Stage, WhenFull};
+use crate::model::{Outbound, Output, Policy, Protocol, Reverse, Stage, WhenFull};
 
 const GOOD: &str = r#"version = "pinion.v1"
 tenant = "demo"
@@ -208,6 +208,41 @@ fn a_bad_value_is_refused_by_line_and_key() {
         let message = refused_with(from, to);
         assert!(message.starts_with(start), "{to}: {message}");
         assert!(!message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn a_chain_says_which_flows_its_functions_may_open() {
+    let with = |entries: &str| GOOD.replacen("cache_min = 2", &format!("outbound = [{entries}]"), 1);
+    let bundle = read(&with(
+        "{ protocol = \"udp\", to = \"10.0.0.0/8\", ports = 53 }, { protocol = 6, to = \"fd77::1\", ports = \"80-81\" },
+         { protocol = \"tcp\", to = \"192.0.2.0/24\" }",
+    ));
+    let outbound = |Outbound { protocol, to, ports }: &Outbound| {
+        (protocol.to_string(), to.to_string(), ports.map(|it| it.to_string()))
+    };
+    let said: Vec<_> = bundle.unwrap().chains[0].chain.outbound.iter().map(outbound).collect();
+    let entry = |protocol: &str, to: &str, ports: Option<&str>| (protocol.into(), to.into(), ports.map(Into::into));
+    let expected = [
+        entry("udp", "10.0.0.0/8", Some("53")),
+        entry("tcp", "fd77::1/128", Some("80-81")),
+        entry("tcp", "192.0.2.0/24", None),
+    ];
+    assert_eq!(said, expected);
+    let one = "{ protocol = \"udp\", to = \"10.0.0.0/8\" }";
+    assert!(read(&with(&[one; 16].join(", "))).is_ok());
+    for (entries, start) in [
+        (&[one; 17].join(", ")[..], "demo.toml:13: chain echo: outbound has 17 entries: at most 16 are allowed"),
+        (
+            "{ protocol = \"icmp\", to = \"10.0.0.0/8\" }",
+            "demo.toml:13: chain echo: outbound allows flows of icmp: functions open flows of tcp and udp only",
+        ),
+        ("{ protocol = \"udp\" }", "demo.toml:13: chain.outbound: missing key `to`"),
+        ("{ protocol = \"udp\", to = \"10.0.0.1/8\" }", "demo.toml:13: chain.outbound.to: 10.0.0.1/8 has bits set"),
+        ("{ protocol = \"udp\", to = \"::/0\", port = 3 }", "demo.toml:13: chain.outbound: unknown key `port`"),
+    ] {
+        let message = refused(&with(entries));
+        assert!(message.starts_with(start), "{entries}: {message}");
     }
 }
 

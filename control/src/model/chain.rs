@@ -5,6 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::fields::{self, Field, Grant};
+use super::outbound::{self, Outbound};
 use super::outputs::{self, Output};
 use super::reverse::{self, Reverse};
 use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, StageName, TenantName};
@@ -147,6 +148,8 @@ pub struct Chain {
     /// Whether the node routes what leaves: it writes the Ethernet addresses of each packet, for the next hop on the way
     /// to its destination. If not, it does so for packets whose receiver's address is all zero.
     pub routed: bool,
+    /// The flows that its functions may open themselves.
+    pub outbound: Vec<Outbound>,
     /// The fields of state that its stages may use. Chains of a tenant that declare a field of the same name share it.
     pub fields: Vec<Field>,
     /// How each FWP of the chain may use its core.
@@ -190,6 +193,7 @@ impl Chain {
             hold_frames: Self::HOLD_FRAMES,
             idempotent: false,
             routed: false,
+            outbound: Vec::new(),
             fields: Vec::new(),
             scheduling: Scheduling::default(),
         }
@@ -243,6 +247,7 @@ impl Chain {
         self.scheduling.check()?;
         fields::check(&self.fields, &self.stages)?;
         outputs::check(&self.stages)?;
+        outbound::check(&self.outbound)?;
         reverse::check(self)
     }
 }

@@ -5,6 +5,7 @@ use super::chain::{
     IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
 use super::fields::{FIELDS_MAX, FieldProblem};
+use super::outbound::OUTBOUND_MAX;
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
 use super::tenant::GRANTS_MAX;
@@ -247,6 +248,9 @@ pub enum NotGranted {
         /// Those that it is granted.
         granted: String,
     },
+    /// Flows of functions' own.
+    #[error("its functions may open flows, and its tenant is not granted outbound_flows: leave outbound out")]
+    OutboundFlows,
     /// Packets of all ports.
     #[error(
         "it matches packets of every port, and its tenant is granted some only: give port in its match, one of {granted}"
@@ -405,6 +409,17 @@ pub enum ChainProblem {
         second: usize,
         /// The name of both.
         name: StageName,
+    },
+    /// Too many entries of flows that functions may open.
+    #[error("outbound has {0} entries: at most {OUTBOUND_MAX} are allowed")]
+    Outbound(usize),
+    /// A flow of a protocol without ports.
+    #[error("outbound allows flows of {protocol}: functions open flows of tcp and udp only")]
+    OutboundProtocol {
+        /// Which entry, from 1.
+        entry: usize,
+        /// The protocol.
+        protocol: Protocol,
     },
     /// A reverse direction without ports.
     #[error("reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out")]

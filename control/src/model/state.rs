@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, Rule, RuleName, Tenant, TenantName,
-    quotas,
+    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, NotGranted, Rule, RuleName, Tenant,
+    TenantName, quotas,
 };
 
 /// The maximum number of tenants with terms of their own of a node.
@@ -403,8 +403,11 @@ impl DesiredState {
 
     fn check_chain(&self, chain: &Chain, deleted: &[ObjectRef]) -> Result<(), Invalid> {
         chain.check().map_err(|problem| Invalid::Chain { chain: chain.into(), problem })?;
-        if let Some(tenant) = self.tenant(&chain.tenant) {
-            tenant.check_chain(chain).map_err(|problem| Invalid::NotGranted { object: chain.into(), problem })?;
+        let not_granted = |problem| Invalid::NotGranted { object: chain.into(), problem };
+        match self.tenant(&chain.tenant) {
+            Some(tenant) => tenant.check_chain(chain).map_err(not_granted)?,
+            None if !chain.outbound.is_empty() => return Err(not_granted(NotGranted::OutboundFlows)),
+            None => {}
         }
         for (at, stage) in chain.stages.iter().enumerate() {
             if self.module(&chain.tenant, &stage.module).is_none() {

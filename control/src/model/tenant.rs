@@ -167,8 +167,11 @@ impl Tenant {
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
-    /// Checks that a chain of this tenant uses no port that the tenant is not granted.
+    /// Checks that a chain of this tenant uses no port that the tenant is not granted, and opens no flows unless it may.
     pub(super) fn check_chain(&self, chain: &Chain) -> Result<(), NotGranted> {
+        if !chain.outbound.is_empty() && !self.outbound_flows {
+            return Err(NotGranted::OutboundFlows);
+        }
         let of_output = |output: &'_ _| match output {
             Output::Port(port) => Some(PortName::clone(port)),
             Output::Stage(_) | Output::Egress => None,
@@ -262,7 +265,9 @@ fn within<'de, const MIN: u32, const MAX: u32, D: Deserializer<'de>>(deserialize
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Change, DesiredState, Digest, Invalid, Match, Module, ObjectRef, Policy, Reverse, Stage};
+    use crate::model::{
+        Change, DesiredState, Digest, Invalid, Match, Module, ObjectRef, Outbound, Policy, Protocol, Reverse, Stage,
+    };
 
     fn tenant() -> Tenant {
         Tenant::new("t".parse().unwrap())
@@ -382,6 +387,21 @@ mod tests {
         let fewer = Tenant { ports: [port("wan")].into(), ..tenant() };
         let refused = refusal(&state, &change(vec![fewer], vec![], vec![]));
         assert!(refused.starts_with("chain t/c: its tenant is not granted the port lan: use one of wan"), "{refused}");
+    }
+
+    #[test]
+    fn chains_open_flows_only_if_their_tenant_is_granted_some() {
+        let outbound = vec![Outbound { protocol: Protocol::UDP, to: "10.0.0.0/8".parse().unwrap(), ports: None }];
+        let opening = Chain { outbound, ..chain("c") };
+        let granted = Tenant { outbound_flows: true, ..tenant() };
+        let refused = "chain t/c: its functions may open flows, and its tenant is not granted outbound_flows: leave outbound out, or \
+                       ask the operator for more ([[tenant]] of t)";
+        for tenants in [vec![], vec![tenant()]] {
+            let with = change(tenants, vec![opening.clone()], vec![]);
+            assert_eq!(refusal(&DesiredState::default(), &with), refused);
+        }
+        let state = applied(&DesiredState::default(), &change(vec![granted], vec![opening], vec![]));
+        assert_eq!(refusal(&state, &change(vec![tenant()], vec![], vec![])), refused, "nor is the grant taken from it");
     }
 
     #[test]

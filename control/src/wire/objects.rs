@@ -3,8 +3,8 @@
 use super::{BadMessage, field, optional};
 use crate::model::{
     Access, BadMatch, Chain, ChainName, Class, Effect, Field, FieldName, Files, Grant, Match, Module, ModuleName,
-    ObjectRef, Outcome, Output, OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule, RuleName,
-    Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
+    ObjectRef, Outbound, Outcome, Output, OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule,
+    RuleName, Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
 };
 use crate::proto;
 
@@ -73,6 +73,7 @@ impl From<&Chain> for proto::Chain {
             hold_frames: Some(chain.hold_frames),
             idempotent: chain.idempotent,
             routed: chain.routed,
+            outbound: chain.outbound.iter().map(Into::into).collect(),
             class: proto::SchedulingClass::from(chain.scheduling.class).into(),
             cpu_per_batch_us: chain.scheduling.cpu_per_batch_us,
             cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
@@ -94,6 +95,10 @@ impl TryFrom<proto::Chain> for Chain {
         let name = field("chain.name", ChainName::new(message.name))?;
         let stages = message.stages.into_iter().enumerate().map(stage).collect::<Result<_, BadMessage>>()?;
         let fields = message.fields.into_iter().map(Field::try_from).collect::<Result<_, BadMessage>>()?;
+        let outbound = |(at, message): (usize, proto::Outbound)| {
+            Outbound::try_from(message).map_err(|bad| bad.within(format_args!("chain.outbound[{at}]")))
+        };
+        let outbound = message.outbound.into_iter().enumerate().map(outbound).collect::<Result<_, BadMessage>>()?;
         let cache_min = message.cache_min.unwrap_or(Self::CACHE_MIN);
         let Self { stages, .. } = Self::new(tenant.clone(), name.clone(), stages);
         Ok(Self {
@@ -111,8 +116,27 @@ impl TryFrom<proto::Chain> for Chain {
             hold_frames: message.hold_frames.unwrap_or(Self::HOLD_FRAMES),
             idempotent: message.idempotent,
             routed: message.routed,
+            outbound,
             fields,
             scheduling,
+        })
+    }
+}
+
+impl From<&Outbound> for proto::Outbound {
+    fn from(Outbound { protocol, to, ports }: &Outbound) -> Self {
+        Self { protocol: protocol.0.into(), to: to.to_string(), ports: ports.map(proto_ports) }
+    }
+}
+
+impl TryFrom<proto::Outbound> for Outbound {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Outbound) -> Result<Self, BadMessage> {
+        Ok(Self {
+            protocol: field("protocol", protocol(message.protocol))?,
+            to: field("to", message.to.parse::<Prefix>())?,
+            ports: optional("ports", message.ports, port_range)?,
         })
     }
 }
@@ -346,7 +370,6 @@ fn policy(message: proto::Policy) -> Result<Policy, &'static str> {
 
 impl From<&Match> for proto::Match {
     fn from(matcher: &Match) -> Self {
-        let ports = |range: PortRange| proto::PortRange { first: range.first().into(), last: range.last().into() };
         Self {
             port: matcher.port.as_ref().map(PortName::to_string),
             vlan: matcher.vlan.map(|id| id.number().into()),
@@ -355,8 +378,8 @@ impl From<&Match> for proto::Match {
             destination: matcher.destination.map(|prefix| prefix.to_string()),
             protocol: matcher.protocol.map(|protocol| protocol.0.into()),
             icmp_type: matcher.icmp_type.map(u32::from),
-            source_ports: matcher.source_ports.map(ports),
-            destination_ports: matcher.destination_ports.map(ports),
+            source_ports: matcher.source_ports.map(proto_ports),
+            destination_ports: matcher.destination_ports.map(proto_ports),
         }
     }
 }
@@ -366,10 +389,6 @@ impl TryFrom<proto::Match> for Match {
 
     fn try_from(message: proto::Match) -> Result<Self, BadMessage> {
         let prefix = |text: String| text.parse::<Prefix>();
-        let protocol = |number: u32| match u8::try_from(number) {
-            Ok(number) => Ok(Protocol(number)),
-            Err(_) => Err(format!("{number} is not a protocol number: it must be from 0 to 255")),
-        };
         let icmp_type = |number: u32| match u8::try_from(number) {
             Ok(number) => Ok(number),
             Err(_) => Err(format!("{number} is not an ICMP type: it must be from 0 to 255")),
@@ -386,6 +405,15 @@ impl TryFrom<proto::Match> for Match {
             destination_ports: optional("match.destination_ports", message.destination_ports, port_range)?,
         })
     }
+}
+
+fn protocol(number: u32) -> Result<Protocol, String> {
+    let bad = |_| format!("{number} is not a protocol number: it must be from 0 to 255");
+    u8::try_from(number).map(Protocol).map_err(bad)
+}
+
+fn proto_ports(range: PortRange) -> proto::PortRange {
+    proto::PortRange { first: range.first().into(), last: range.last().into() }
 }
 
 fn vlan_id(number: u32) -> Result<VlanId, BadMatch> {

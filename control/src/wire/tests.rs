@@ -1,6 +1,6 @@
 use crate::model::{
-    Access, Chain, Class, Field, Grant, Match, Module, ObjectRef, Outcome, Output, Policy, Reverse, Rule, Scheduling,
-    Stage, Tenant, WhenFull,
+    Access, Chain, Class, Field, Grant, Match, Module, ObjectRef, Outbound, Outcome, Output, Policy, PortRange,
+    Protocol, Reverse, Rule, Scheduling, Stage, Tenant, WhenFull,
 };
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus,
@@ -43,6 +43,14 @@ fn objects_come_through_messages_as_they_were() {
     chain.hold_frames = 9;
     chain.idempotent = true;
     chain.routed = true;
+    chain.outbound = vec![
+        Outbound {
+            protocol: Protocol::UDP,
+            to: "10.0.0.0/8".parse().unwrap(),
+            ports: Some(PortRange::new(53, 54).unwrap()),
+        },
+        Outbound { protocol: Protocol::TCP, to: "fd77::1".parse().unwrap(), ports: None },
+    ];
     let port = |name: &str| name.parse().unwrap();
     chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: port("lan") });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);

@@ -3,7 +3,7 @@
 //! Judged when a flow is looked up in the rules: the verdict is noted in the flow cache, so that the further frames of a
 //! flow cost nothing. What is the node's in one network may be another's in the next.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -46,6 +46,14 @@ impl OwnAddresses {
     fn of(&self, ingress: Ingress) -> Option<&OfNetwork> {
         let networks = self.ports.get(usize::from(ingress.port.0))?;
         networks.iter().find(|(vlan, _)| *vlan == ingress.vlan).map(|(_, network)| network)
+    }
+
+    /// Returns whether an address is the node's own in a network.
+    pub(crate) fn has(&self, ingress: Ingress, address: IpAddr) -> bool {
+        self.of(ingress).is_some_and(|network| match address {
+            IpAddr::V4(address) => network.ipv4.binary_search(&address).is_ok(),
+            IpAddr::V6(address) => network.ipv6.binary_search(&address).is_ok(),
+        })
     }
 
     /// Returns whom the packets of a flow are for.
@@ -127,7 +135,6 @@ fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, network: Option<&OfNetwor
 mod tests {
     use super::*;
     use pinion_mma::id::PortIndex;
-    use std::net::IpAddr;
 
     const TAGGED: Vlan = Vlan { id: 7, inner_id: 0 };
     /// A VLAN in which the first port has an address.

@@ -26,6 +26,13 @@ impl Assigner {
             Ok(answered) => answered,
             Err(reason) => return Assignment::Drop(reason),
         };
+        match self.outbound.bound_to(&answered) {
+            Some(Ok(slot)) if self.instances.chain(slot).is_some() => {
+                return Assignment::To(self.instances.entrance(slot).of(flow.ingress().port));
+            }
+            Some(_) => return Assignment::Drop(DropReason::FlowClosed),
+            None => {}
+        }
         let key = self.key_of_answers(&answered);
         if let Some(slot) = key.and_then(|key| self.bound_to(&key)) {
             return Assignment::To(self.instances.entrance(slot).of(flow.ingress().port));

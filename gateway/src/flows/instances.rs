@@ -383,7 +383,7 @@ impl Instances {
         let EntryFwp { first, way_back } = entrance;
         (hot.entry, hot.state, hot.has_way_back) = (first, State::Ready, way_back.is_some());
         self.cold[slot as usize] = Cold::ready(chain, instance, way_back);
-        self.by_instance.insert(self.hasher.hash_one(instance), slot);
+        self.by_instance.insert(self.hash_of(instance.0 as u32), slot);
         self.announce(chain);
         Ok(())
     }
@@ -528,7 +528,7 @@ impl Instances {
         let Cold { instance, chain, key, source, .. } = &mut self.cold[slot as usize];
         let (instance, chain, key) = (*instance, *chain, *key);
         self.sources.give_back(std::mem::replace(source, SourceShare::NONE));
-        self.by_instance.remove(self.hasher.hash_one(instance), slot);
+        self.by_instance.remove(self.hasher.hash_one(instance.0 as u32), slot);
         if let Some(key) = key {
             self.by_key.remove(self.hasher.hash_one(key), slot);
             if key.client == ClientLabel::All {
@@ -551,8 +551,21 @@ impl Instances {
     }
 
     fn find(&self, instance: InstanceId) -> Option<u32> {
-        let hash = self.hasher.hash_one(instance);
-        self.by_instance.find(hash, |slot| self.cold[slot as usize].instance == instance)
+        self.by_instance.find(self.hash_of(instance.0 as u32), |slot| self.cold[slot as usize].instance == instance)
+    }
+
+    /// Returns the bound instance of a chain whose number has these lowest bits.
+    pub(crate) fn bound_with(&self, chain: ChainIndex, lowest: u32) -> Option<SlotRef> {
+        let is_it = |slot: u32| {
+            let Cold { instance, chain: its_chain, .. } = &self.cold[slot as usize];
+            instance.0 as u32 == lowest && *its_chain == chain && self.hot[slot as usize].state.is_bound()
+        };
+        self.by_instance.find(self.hash_of(lowest), is_it).map(|slot| self.slot_ref(slot))
+    }
+
+    /// Returns the hash of an instance's number, of which only the lowest bits count: senders are named by these.
+    fn hash_of(&self, lowest: u32) -> u64 {
+        self.hasher.hash_one(lowest)
     }
 
     fn slot_ref(&self, slot: u32) -> SlotRef {

@@ -64,6 +64,11 @@ impl Handover {
         self.loans.iter().map(|loan| loan.lent_max).sum()
     }
 
+    /// Returns how many MMAs there are.
+    pub(crate) fn mmas(&self) -> usize {
+        self.loans.len()
+    }
+
     /// Announces that a frame is on its way to `target`, if it is going to be the first of a batch. The sooner the
     /// better: with thousands of FWPs, all memory that a turn touches must be fetched.
     #[inline(always)]

@@ -19,7 +19,7 @@ use super::{Gateway, PortState};
 use crate::drops::DropReason;
 use crate::headers::Vlan;
 use crate::id::ChainIndex;
-use crate::leaving::{Exit, Judge};
+use crate::leaving::{Exit, Judge, Leaving};
 use crate::neighbors::answer_rate::AnswerRate;
 use crate::neighbors::messages::{self, Heard, MESSAGE_BYTES_MAX};
 use crate::neighbors::network::Network;
@@ -43,6 +43,8 @@ pub(super) struct NetOut {
     table: NeighborTable,
     waiting: WaitingFrames,
     recent: Box<[Option<Recent>]>,
+    /// Requests about flows that were taken in this poll.
+    pub(super) requests: Vec<(Frame, Sender)>,
 }
 
 /// The station to which packets for an address go.
@@ -63,13 +65,14 @@ enum Way {
 }
 
 impl NetOut {
-    /// Makes room for so many frames that wait for neighbours.
-    pub(super) fn new(waiting_max: u16) -> Self {
+    /// Makes room for so many frames that wait for neighbours, and for so many requests in one poll.
+    pub(super) fn new(waiting_max: u16, requests_max: usize) -> Self {
         Self {
             judge: Judge::new(),
             table: NeighborTable::new(),
             waiting: WaitingFrames::new(waiting_max),
             recent: vec![None; RECENT].into(),
+            requests: Vec::with_capacity(requests_max),
         }
     }
 
@@ -130,7 +133,7 @@ fn way(network: &Network, to: IpAddr) -> Result<Way, DropReason> {
 impl PortState {
     /// Returns the port's network of a VLAN, and its number.
     #[inline]
-    fn network(&self, vlan: Vlan) -> Option<(NetworkIndex, &Network)> {
+    pub(super) fn network(&self, vlan: Vlan) -> Option<(NetworkIndex, &Network)> {
         let at = self.networks.iter().position(|network| network.vlan() == vlan)?;
         Some((NetworkIndex(self.first_network + at as u16), &self.networks[at]))
     }
@@ -171,10 +174,13 @@ impl Gateway {
             let port = usize::from(frame.port().0);
             match (ports.get_mut(port), &mut *invoke) {
                 (Some(state), _) => {
-                    let (rules, origins) = assigner.rules_and_origins();
-                    match out.judge.judge(origins, frame.bytes(), (rules.sender(sender), state.station), now_ns) {
+                    let (rules, origins, mut claims) = assigner.known_of_leaving();
+                    let is_of_flow = |packet: Leaving<'_>| claims.is_of_flow(packet, (sender, state.index), now_ns);
+                    let by = (rules.sender(sender), state.station);
+                    match out.judge.judge(origins, frame.bytes(), by, is_of_flow, now_ns) {
                         Ok(Exit::AsItIs) => state.enqueue_tx(frame, &mut *bin.pool),
                         Ok(Exit::ByNode { vlan, to }) => out.route(state, bin, frame, (sender, vlan, to), now_ns),
+                        Ok(Exit::Request) => out.requests.push((frame, sender)),
                         Err(reason) => drop_of_sender(bin, frame, sender, reason),
                     }
                 }
@@ -188,8 +194,11 @@ impl Gateway {
                 }
             }
         });
-        for state in ports {
-            state.transmit(&mut *bin.pool);
+        if !out.requests.is_empty() {
+            self.answer_requests(now_ns);
+        }
+        for state in &mut self.ports {
+            state.transmit(&mut *self.bin.pool);
         }
         count
     }
@@ -324,6 +333,6 @@ fn announce_next(state: &mut PortState, bin: &mut BufferReturn) -> bool {
 }
 
 #[cold]
-fn drop_of_sender(bin: &mut BufferReturn, frame: Frame, sender: Sender, reason: DropReason) {
+pub(super) fn drop_of_sender(bin: &mut BufferReturn, frame: Frame, sender: Sender, reason: DropReason) {
     bin.drop_of_chain(frame, Some(ChainIndex(sender.chain.into())), reason);
 }

@@ -35,6 +35,7 @@ mod groups;
 mod invocations;
 mod leaving;
 mod loans;
+mod outbound;
 mod pauses;
 mod ports;
 mod refused_frames;

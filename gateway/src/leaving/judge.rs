@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use pinion_abi::FLOW_ETHERTYPE;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
@@ -36,6 +37,17 @@ pub(crate) enum Exit {
     AsItIs,
     /// With Ethernet addresses of the node: to the next hop on the way to this address, in this VLAN.
     ByNode { vlan: Vlan, to: IpAddr },
+    /// It does not: it is a request about a flow.
+    Request,
+}
+
+/// A packet that is to leave.
+#[derive(Clone, Copy)]
+pub(crate) struct Leaving<'a> {
+    pub(crate) vlan: Vlan,
+    pub(crate) ethertype: u16,
+    pub(crate) packet: &'a [u8],
+    pub(crate) source: IpAddr,
 }
 
 #[derive(Clone, Copy)]
@@ -61,6 +73,7 @@ impl Judge {
     }
 
     /// Returns how a frame leaves by a port with this station. `sender` is `None` if its chain is not in force any more.
+    /// `is_of_flow` says whether a packet is of an outbound flow of the sender, and fails if it is of another's.
     ///
     /// # Errors
     /// Why it does not.
@@ -70,6 +83,7 @@ impl Judge {
         origins: &mut Origins,
         frame: &[u8],
         (sender, station): (Option<&SenderTerms>, EthernetAddress),
+        is_of_flow: impl FnOnce(Leaving<'_>) -> Result<bool, DropReason>,
         now_ns: u64,
     ) -> Result<Exit, DropReason> {
         let terms = sender.ok_or(DropReason::ChainUnavailable)?;
@@ -77,6 +91,9 @@ impl Judge {
         let Some((ethernet, rest)) = frame.split_first_chunk::<14>() else { return Ok(Exit::AsItIs) };
         if ethernet[..5] == LINK_GROUP && ethernet[5] < 0x10 {
             return Err(DropReason::NodeOnly);
+        }
+        if ethernet[12..] == FLOW_ETHERTYPE.to_be_bytes() && terms.may_ask_for_flows() {
+            return Ok(Exit::Request);
         }
         let (vlan, ethertype, packet) = headers::untagged(u16::from_be_bytes([ethernet[12], ethernet[13]]), rest)
             .map_err(|_| DropReason::Malformed)?;
@@ -94,7 +111,12 @@ impl Judge {
             _ if terms.may_send.transparent && !by_node => return Ok(Exit::AsItIs),
             _ => return Err(DropReason::NotIp),
         };
-        if !terms.may_send.transparent {
+        let is_of_flow = terms.may_ask_for_flows()
+            && match is_of_flow(Leaving { vlan, ethertype, packet, source: source.into() }) {
+                Err(reason) if !terms.may_send.transparent => return Err(reason),
+                found => found.unwrap_or(false),
+            };
+        if !terms.may_send.transparent && !is_of_flow {
             self.judge_source(origins, terms, source, now_ns)?;
         }
         Ok(if by_node { Exit::ByNode { vlan, to: to.into() } } else { Exit::AsItIs })

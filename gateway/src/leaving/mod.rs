@@ -14,7 +14,7 @@ mod judge;
 mod origins;
 mod terms;
 
-pub(crate) use judge::{Exit, Judge};
+pub(crate) use judge::{Exit, Judge, Leaving};
 pub(crate) use origins::{Origins, Owner};
-pub use terms::MaySend;
 pub(crate) use terms::SenderTerms;
+pub use terms::{MaySend, OutboundGrant};

@@ -1,5 +1,7 @@
 //! What a chain's frames may be when they leave.
 
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -8,7 +10,7 @@ use super::origins::Owner;
 use crate::headers::Vlan;
 
 /// What the frames of a chain may be when they leave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MaySend {
     /// The networks whose addresses may be the source of its packets, in addition to those that came in by the chain.
     pub sources: Arc<[IpNet]>,
@@ -16,12 +18,8 @@ pub struct MaySend {
     pub transparent: bool,
     /// Whether the node writes the Ethernet addresses of all of them. Otherwise it does for those without a receiver.
     pub routed: bool,
-}
-
-impl Default for MaySend {
-    fn default() -> Self {
-        Self { sources: Arc::default(), transparent: false, routed: false }
-    }
+    /// The flows that its functions may open.
+    pub outbound: Arc<[OutboundGrant]>,
 }
 
 impl MaySend {
@@ -39,4 +37,30 @@ pub(crate) struct SenderTerms {
     pub(crate) may_send: MaySend,
     /// The VLANs that its rules name.
     pub(crate) vlans: Box<[Vlan]>,
+}
+
+impl SenderTerms {
+    /// Returns whether its functions may ask for flows, be they refused. One that may send anything passes frames of that type on.
+    #[inline]
+    pub(crate) fn may_ask_for_flows(&self) -> bool {
+        !self.may_send.transparent || !self.may_send.outbound.is_empty()
+    }
+}
+
+/// Flows that a chain may open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboundGrant {
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// The network that the destination lies in.
+    pub to: IpNet,
+    /// The destination ports.
+    pub ports: RangeInclusive<u16>,
+}
+
+impl OutboundGrant {
+    /// Returns whether it allows flows to this port of this address.
+    pub(crate) fn admits(&self, protocol: u8, to: IpAddr, port: u16) -> bool {
+        self.protocol == protocol && self.to.contains(&to) && self.ports.contains(&port)
+    }
 }

@@ -117,6 +117,16 @@ impl Network {
         self.route(to).map(|(net, _)| net.prefix_len())
     }
 
+    /// Returns the node's address from which packets for `to` are sent: one in the prefix of the next hop, or the first of
+    /// that version. `None` if there is none, if no route leads there, or if it is the node's own address.
+    pub(crate) fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
+        let hop = self.next_hop(to).filter(|hop| !self.has(to) && !self.has(*hop))?;
+        let is_beside = |net: &&IpNet| net.contains(&hop);
+        let is_of_version = |net: &&IpNet| net.addr().is_ipv4() == to.is_ipv4();
+        let mut addresses = self.addresses.iter();
+        addresses.find(is_beside).or_else(|| self.addresses.iter().find(is_of_version)).map(IpNet::addr)
+    }
+
     fn route(&self, to: IpAddr) -> Option<(IpNet, Option<IpAddr>)> {
         self.routes.iter().find(|(net, _)| net.contains(&to)).copied()
     }

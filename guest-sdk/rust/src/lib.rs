@@ -84,6 +84,7 @@
 //!     message.rs      Message                   packets by which a client calls the function
 //!     headers.rs      Headers, FlowKey          reads a frame's headers and changes them
 //!     checksum.rs     of, update                the Internet checksum
+//!     outbound.rs     Request, Flow, Event      flows that a function opens itself
 //!     pool.rs         PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
 //!   host              what a function asks of the node
 //!     clock.rs        now_ns                    the node's clock
@@ -138,7 +139,7 @@ pub use packets::packet::{Checksum, Direction, NoRoom, Packet, Side};
 pub use packets::pool::{PACKET_BYTES_MAX, SLOT_COUNT_DEFAULT, SLOT_SIZE};
 pub use packets::slots::Slots;
 pub use packets::way::Way;
-pub use packets::{checksum, headers};
+pub use packets::{checksum, headers, outbound};
 pub use pinion_abi::LogLevel;
 pub use tables::{fragments, lru, table};
 

@@ -5,6 +5,7 @@ pub mod checksum;
 pub mod headers;
 pub(crate) mod held;
 pub(crate) mod message;
+pub mod outbound;
 pub(crate) mod packet;
 pub(crate) mod pool;
 pub(crate) mod slots;

@@ -10,6 +10,7 @@ use pinion_abi::{
     MESSAGE_VERSION_AT, RX_BACKWARD, RX_FORWARD, RX_REPLY, STATE_VALUE_BYTES_MAX,
 };
 
+mod flows;
 mod loops;
 mod metrics;
 mod slots;
@@ -19,6 +20,7 @@ use crate::host::{calls, finished};
 use crate::packets::pool::{PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{Direction, Function, InitError};
 
+pub use flows::{closed, opened, refused};
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
 use slots::{Described, NodeSlots};

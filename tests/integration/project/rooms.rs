@@ -42,6 +42,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "assign",
             "invoke",
             "messages",
+            "outbound",
             "flows",
             "neighbors",
             "port",

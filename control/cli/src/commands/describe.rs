@@ -3,7 +3,8 @@
 use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::model::{
-    Chain, Module, Output, OverBudget, PortName, Reverse, Rule, Scheduling, Stage, Tenant, TenantName,
+    Chain, Module, Outbound, Output, OverBudget, PortName, PortRange, Reverse, Rule, Scheduling, Stage, Tenant,
+    TenantName,
 };
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
 use serde::Serialize;
@@ -174,6 +175,7 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Held", held),
         ("Idempotent", idempotent.into()),
         ("Routed", if chain.routed { "by the node" } else { "by its functions" }.into()),
+        ("Outbound", or_dash(outbound(&chain.outbound))),
         ("Class", chain.scheduling.class.to_string()),
         (
             "CPU per batch",
@@ -194,6 +196,15 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
         ("Dropped", or_dash(meter.map(|meter| meter.dropped))),
         ("Of which", names(drops)),
     ])
+}
+
+/// Formats it as `udp to 10.0.0.0/8 port 53`.
+fn outbound(list: &[Outbound]) -> Option<String> {
+    let ports = |ports: &PortRange| format!(" port {ports}");
+    let entry = |Outbound { protocol, to, ports: range }: &Outbound| {
+        format!("{protocol} to {to}{}", range.as_ref().map(ports).unwrap_or_default())
+    };
+    (!list.is_empty()).then(|| list.iter().map(entry).collect::<Vec<_>>().join(", "))
 }
 
 /// Formats it as `from outside, leaving by inside`.

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
-const PEER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 0x50];
-const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
-const SECOND_NS: u64 = 1_000_000_000;
-const SELF_TENANT: id::Sender = id::Sender { tenant: TenantIndex(0), chain: 0, instance: 0 };
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 50);
+pub(super) const PEER_STATION: [u8; 6] = [2, 0, 0, 0, 0, 0x50];
+pub(super) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+pub(super) const SELF_TENANT: id::Sender = id::Sender { tenant: TenantIndex(0), chain: 0, instance: 0 };
 
 impl Rig {
     /// A gateway whose port has a gateway, and VLAN 100 with an address of its own.
-    fn routed(may_send: MaySend) -> Self {
+    pub(super) fn routed(may_send: MaySend) -> Self {
         let mut rig = Self::new(1);
         let route = Route { to: "0.0.0.0/0".parse().unwrap(), via: ROUTER.into() };
         let untagged = NetworkSetup {
@@ -34,16 +34,21 @@ impl Rig {
     }
 
     /// Lets the instance of chain 0 send a frame; polls.
-    fn leave(&mut self, bytes: &[u8]) {
+    pub(super) fn leave(&mut self, bytes: &[u8]) {
+        self.leave_from(SELF_TENANT, bytes);
+    }
+
+    /// Lets an instance send a frame; polls.
+    pub(super) fn leave_from(&mut self, sender: id::Sender, bytes: &[u8]) {
         let mut buffer = self.mmas[0].empty.pop().expect("MMA is kept supplied with empty buffers");
         buffer.bytes_mut(bytes.len() as u32).copy_from_slice(bytes);
         let frame = Frame::new(buffer, bytes.len() as u32);
-        self.mmas[0].outbound.push(Outbound { frame, sender: SELF_TENANT }).unwrap();
+        self.mmas[0].outbound.push(Outbound { frame, sender }).unwrap();
         self.poll();
     }
 
     /// Takes what has left by the port, without the node's announcements.
-    fn left(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn left(&mut self) -> Vec<Vec<u8>> {
         let announces = |frame: &[u8]| {
             let arp = frame.len() == 42 && frame[12..14] == [8, 6] && frame[28..32] == frame[38..42];
             arp || (frame.len() > 54 && frame[12..14] == [0x86, 0xdd] && frame[54] == 136 && frame[0] == 0x33)
@@ -53,14 +58,14 @@ impl Rig {
     }
 
     /// Passes time, and polls as often as a gateway does.
-    fn pass(&mut self, ns: u64) {
+    pub(super) fn pass(&mut self, ns: u64) {
         for _ in 0..ns / (SECOND_NS / 100) {
             self.now_ns += SECOND_NS / 100;
             self.poll();
         }
     }
 
-    fn refused(&mut self, frame: &[u8]) -> Vec<(DropReason, u64)> {
+    pub(super) fn refused(&mut self, frame: &[u8]) -> Vec<(DropReason, u64)> {
         let before = self.chain_drops(0);
         self.leave(frame);
         assert_eq!(self.left(), Vec::<Vec<u8>>::new(), "it does not leave");
@@ -69,18 +74,18 @@ impl Rig {
 }
 
 /// A frame from the port's station, with this packet.
-fn from_station(to: [u8; 6], packet: &[u8]) -> Vec<u8> {
+pub(super) fn from_station(to: [u8; 6], packet: &[u8]) -> Vec<u8> {
     let ethertype = if packet[0] >> 4 == 4 { IPV4 } else { IPV6 };
     ethernet(to, STATION, ethertype, packet)
 }
 
 /// A frame whose addresses are the node's to write.
-fn unaddressed(packet: &[u8]) -> Vec<u8> {
+pub(super) fn unaddressed(packet: &[u8]) -> Vec<u8> {
     let ethertype = if packet[0] >> 4 == 4 { IPV4 } else { IPV6 };
     ethernet([0; 6], [0; 6], ethertype, packet)
 }
 
-fn packet(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+pub(super) fn packet(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     ipv4(from, to, UDP, &udp(7, 5000, b"answer"))
 }
 

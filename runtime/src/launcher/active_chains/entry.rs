@@ -201,6 +201,7 @@ impl ChainEntry {
             cache_max,
             idempotent,
             routed,
+            outbound: self.spec.outbound.clone(),
             ..spec.clone()
         };
         of_ours == *self.spec && Some(&self.keys) == keys

@@ -162,7 +162,7 @@ impl House {
     }
 }
 
-fn tenant(chain: &str) -> Tenant, TenantName {
+fn tenant(chain: &str) -> TenantName {
     format!("of-{chain}").parse().unwrap()
 }
 

@@ -1,0 +1,214 @@
+//! Outbound flows: what answers them goes to the instance that has opened them, whatever the rules are.
+
+use std::net::IpAddr;
+
+use pinion_abi::FlowRefusal;
+use pinion_mma::id::{PortIndex, Sender};
+
+use super::addresses::OwnAddresses;
+use super::{Assigner, Assignment};
+use crate::drops::DropReason;
+use crate::flows::cache::Verdict;
+use crate::flows::entry_fwp::EntryFwp;
+use crate::flows::hash::FlowHash;
+use crate::flows::instances::SlotRef;
+use crate::headers::plain::PlainFlow;
+use crate::headers::{self, FlowKey, Headers, Ingress, Vlan};
+use crate::id::ChainIndex;
+use crate::leaving::Leaving;
+use crate::outbound::{Claim, NewFlow, OutboundFlows, Told};
+use crate::rules::RuleSet;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Whose the outbound flows are.
+pub(crate) struct Claims<'a> {
+    pub(super) outbound: &'a mut OutboundFlows,
+    pub(super) own_addresses: &'a OwnAddresses,
+}
+
+impl Claims<'_> {
+    /// Returns whether a packet is of an outbound flow of its sender. Those that come from the node's own addresses are looked
+    /// at: several tenants may send from these.
+    ///
+    /// # Errors
+    /// Why it must not leave.
+    #[inline(always)]
+    pub(crate) fn is_of_flow(
+        &mut self,
+        packet: Leaving<'_>,
+        by: (Sender, PortIndex),
+        now_ns: u64,
+    ) -> Result<bool, DropReason> {
+        if self.outbound.has_any() { self.look_up(packet, by, now_ns) } else { Ok(false) }
+    }
+
+    #[inline(never)]
+    fn look_up(
+        &mut self,
+        Leaving { vlan, ethertype, packet, source }: Leaving<'_>,
+        (sender, port): (Sender, PortIndex),
+        now_ns: u64,
+    ) -> Result<bool, DropReason> {
+        let ingress = Ingress { port, vlan };
+        if !self.own_addresses.has(ingress, source) {
+            return Ok(false);
+        }
+        let (flow, event) = match headers::parse_packet(ethertype, packet, ingress) {
+            Ok(Headers::Flow(flow, event)) => (flow, event),
+            Ok(Headers::Fragment(fragment)) => (fragment.flow, None),
+            Ok(_) | Err(DropReason::Redirect) => return Ok(false),
+            // What cannot be read could be of any flow.
+            Err(_) => return Err(DropReason::Malformed),
+        };
+        match self.outbound.claim(&flow.reversed(), sender, event, now_ns) {
+            Claim::Nobodys => Ok(false),
+            Claim::Own => Ok(true),
+            Claim::Ended => Err(DropReason::FlowClosed),
+            Claim::Anothers => Err(DropReason::ForgedSource),
+        }
+    }
+}
+
+/// A flow that a function asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) tag: u64,
+    pub(crate) protocol: u8,
+    pub(crate) to: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) ingress: Ingress,
+}
+
+impl Assigner {
+    #[cfg(test)]
+    pub(crate) fn outbound_flows(&mut self) -> &mut OutboundFlows {
+        &mut self.outbound
+    }
+
+    /// Returns the bound instance that has sent a frame.
+    pub(crate) fn instance_of(&self, sender: Sender) -> Option<(SlotRef, EntryFwp)> {
+        let slot = self.instances.bound_with(ChainIndex(sender.chain.into()), sender.instance)?;
+        Some((slot, self.instances.entrance(slot)))
+    }
+
+    /// Opens a flow for an instance. `source_for` returns the node's address from which packets for an address leave.
+    /// Returns the flow's number, and the flow of its answers.
+    ///
+    /// # Errors
+    /// Why it is not opened.
+    pub(crate) fn open_flow(
+        &mut self,
+        (sender, slot): (Sender, SlotRef),
+        wish: Wish,
+        source_for: impl FnOnce(IpAddr) -> Option<IpAddr>,
+        now_ns: u64,
+    ) -> Result<(u64, FlowKey), FlowRefusal> {
+        let Wish { tag, protocol, to, port, ingress } = wish;
+        if !is_of_one_host(to) || port == 0 || ![TCP, UDP].contains(&protocol) {
+            return Err(FlowRefusal::Invalid);
+        }
+        if !is_granted(&self.rules, sender, (protocol, to, port), ingress.vlan) {
+            return Err(FlowRefusal::NotGranted);
+        }
+        let source = source_for(to).ok_or(FlowRefusal::NoRoute)?;
+        let rules_version = self.rules_version;
+        let new = NewFlow { sender, slot, tag, protocol, source, to, port, ingress, rules_version };
+        let (number, answers) = self.outbound.open(&new, now_ns)?;
+        self.forget_flow(&answers);
+        let hash = self.cache.hash(&answers);
+        self.cache.insert(hash, &answers, Verdict::Instance(slot), rules_version, now_ns);
+        Ok((number, answers))
+    }
+
+    /// Undoes the opening of a flow that its instance could not be told of.
+    pub(crate) fn forget_opened(&mut self, number: u64, answers: &FlowKey, now_ns: u64) {
+        self.outbound.forget(number);
+        self.drop_further(answers, now_ns);
+    }
+
+    /// Ends a flow of an instance, which asks for that.
+    pub(crate) fn close_flow(&mut self, number: u64, sender: Sender, now_ns: u64) {
+        if let Some(answers) = self.outbound.close(number, sender, now_ns) {
+            self.drop_further(&answers, now_ns);
+        }
+    }
+
+    /// Returns where a frame goes that may be of an outbound flow; `None` if it is of none.
+    #[inline(never)]
+    pub(super) fn assign_outbound(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<Assignment> {
+        let found = self.outbound.bound_to(flow)?;
+        let entry = found.ok().and_then(|slot| Some((slot, self.instances.entry(slot, flow.ingress().port, now_ns)?)));
+        let (verdict, assignment) = match (self.judge_addresses(flow), entry) {
+            (Err(reason), _) => (Verdict::Dropped(reason), Assignment::Drop(reason)),
+            (Ok(()), Some((slot, entry))) => (Verdict::Instance(slot), Assignment::To(entry)),
+            (Ok(()), None) => {
+                let reason = DropReason::FlowClosed;
+                (Verdict::Dropped(reason), Assignment::Drop(reason))
+            }
+        };
+        self.cache.insert(hash, flow, verdict, self.rules_version, now_ns);
+        Some(assignment)
+    }
+
+    /// Looks at so many flows. `tell` is given those that have ended and where their instance is entered, and returns
+    /// whether it was told. Returns how many were told.
+    pub(crate) fn sweep_outbound(
+        &mut self,
+        part: usize,
+        now_ns: u64,
+        mut tell: impl FnMut(&Told, EntryFwp) -> bool,
+    ) -> usize {
+        let mut told_count = 0;
+        if !self.outbound.has_any() {
+            return 0;
+        }
+        for _ in 0..self.outbound.places().div_ceil(part) {
+            let Self { outbound, instances, rules, rules_version, .. } = self;
+            let is_bound = |slot: SlotRef| instances.chain(slot).is_some();
+            let is_granted = |sender, answers: &FlowKey| {
+                let to = (answers.protocol(), answers.source(), answers.source_port());
+                is_granted(rules, sender, to, answers.ingress().vlan)
+            };
+            let Some(told) = outbound.look_at_next(now_ns, *rules_version, is_bound, is_granted) else { continue };
+            self.drop_further(&told.answers, now_ns);
+            let is_there = self.instances.chain(told.slot).is_some();
+            if !is_there || tell(&told, self.instances.entrance(told.slot)) {
+                self.outbound.was_told(&told);
+                told_count += usize::from(is_there);
+            }
+        }
+        told_count
+    }
+
+    /// Drops what still comes of a flow that has ended.
+    fn drop_further(&mut self, answers: &FlowKey, now_ns: u64) {
+        self.forget_flow(answers);
+        let (hash, verdict) = (self.cache.hash(answers), Verdict::Dropped(DropReason::FlowClosed));
+        self.cache.insert(hash, answers, verdict, self.rules_version, now_ns);
+    }
+
+    fn forget_flow(&mut self, answers: &FlowKey) {
+        if let Some(plain) = PlainFlow::of(answers) {
+            self.memo.forget_flow(plain);
+        }
+    }
+}
+
+fn is_of_one_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => it.octets()[0] != 0 && !it.is_loopback() && it.octets()[0] < 224,
+        IpAddr::V6(it) => {
+            !(it.is_unspecified() || it.is_loopback() || it.is_multicast() || it.is_unicast_link_local())
+                && it.to_ipv4_mapped().is_none()
+        }
+    }
+}
+
+/// Returns whether a sender may have a flow to this protocol, address and port in a VLAN.
+fn is_granted(rules: &RuleSet, sender: Sender, (protocol, to, port): (u8, IpAddr, u16), vlan: Vlan) -> bool {
+    let Some(terms) = rules.sender(sender) else { return false };
+    let mut grants = terms.may_send.outbound.iter();
+    terms.vlans.contains(&vlan) && grants.any(|grant| grant.admits(protocol, to, port))
+}
