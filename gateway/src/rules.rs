@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use pinion_mma::id::{PortIndex, Sender, TenantIndex};
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};

@@ -30,7 +30,7 @@ use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::{self, FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use pinion_mma::notify::doorbell::Doorbell;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 struct CountingAllocator;
 

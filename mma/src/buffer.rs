@@ -7,7 +7,7 @@
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use crate::id::PortIndex;
+use crate::id::{PortIndex, Sender};
 
 /// A buffer of the gateway: `capacity` bytes from `data` on, and the token by which its port identifies it.
 ///
@@ -222,4 +222,13 @@ impl Frame {
     pub(crate) fn prefetch(&self) {
         crate::tuning::prefetch::to_read(self.data.as_ptr());
     }
+}
+
+/// A frame that an FWP has sent out of the node.
+#[derive(Debug)]
+pub struct Outbound {
+    /// The frame, with the port on which it is to be transmitted.
+    pub frame: Frame,
+    /// The chain instance that has sent it.
+    pub sender: Sender,
 }

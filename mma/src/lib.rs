@@ -31,4 +31,5 @@ pub mod rings;
 pub mod stopwatch;
 mod sync;
 pub mod tuning;
+pub mod ways;
 pub mod wiring;

@@ -14,8 +14,9 @@
 
 pub(crate) mod gateway_link;
 
+pub use crate::buffer::Outbound;
 use crate::buffer::{Buffer, Frame};
-use crate::id::{FwpId, Sender};
+use crate::id::FwpId;
 use crate::notify::doorbell::Doorbell;
 use crate::rings::spsc::{self, Consumer, Producer};
 
@@ -26,15 +27,6 @@ pub struct Inbound {
     pub frame: Frame,
     /// The first FWP of the chain instance that serves its flow.
     pub target: FwpId,
-}
-
-/// A frame that an FWP has sent out of the node.
-#[derive(Debug)]
-pub struct Outbound {
-    /// The frame, with the port on which it is to be transmitted.
-    pub frame: Frame,
-    /// The chain instance that has sent it.
-    pub sender: Sender,
 }
 
 // Two of them share a cache line.

@@ -40,7 +40,7 @@ use crate::link::gateway_link::GatewayLink;
 use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::tuning::upcoming::UpcomingInstances;
-use crate::wiring::ingress::Arrival;
+use crate::ways::Arrival;
 use crate::wiring::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 

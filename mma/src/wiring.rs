@@ -2,8 +2,7 @@
 //!
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
-pub mod direction;
-pub mod ingress;
+pub(crate) mod ingress;
 pub(crate) mod slots;
 pub(crate) mod waiting;
 
@@ -18,8 +17,9 @@ use crate::guest::pool::PoolRegion;
 use crate::id::{FwpId, PortIndex, Sender, SlotIndex, WorkerIndex};
 use crate::rings::phased::{Consumer, Producer};
 use crate::tuning::prefetch;
-use crate::wiring::direction::{Direction, Sides};
-use crate::wiring::ingress::{IngressInfo, SlotIngress, Way};
+use crate::ways::direction::{Direction, Sides};
+use crate::ways::{IngressInfo, Way};
+use crate::wiring::ingress::SlotIngress;
 use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::WaitingList;
 

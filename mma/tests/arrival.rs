@@ -6,7 +6,7 @@ use pinion_abi::{Descriptor, PORT_NEXT, PORT_REPLY};
 use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::id::{Sender, TenantIndex};
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::ingress::Arrival;
+use pinion_mma::ways::Arrival;
 use pinion_mma::wiring::{Edge, Wiring};
 use support::{Guest, House, Plan, Shape, frame, id};
 

@@ -6,7 +6,7 @@ mod support;
 use pinion_abi::{Descriptor, PORT_NEXT, PORT_REPLY, RX_BACKWARD, RX_FORWARD, RX_REPLY};
 use pinion_mma::id::PortIndex;
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::direction::{PortSet, Sides};
+use pinion_mma::ways::direction::{PortSet, Sides};
 use pinion_mma::wiring::{Edge, Wiring};
 use support::{Guest, House, Left, Plan, Shape, frame, id};
 

@@ -9,7 +9,7 @@ use pinion_abi::{Descriptor, PORT_DROP, PORT_NEXT, PORT_REPLY};
 use pinion_mma::accounts::copying::CopyShare;
 use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::direction::{PortSet, Sides};
+use pinion_mma::ways::direction::{PortSet, Sides};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{Guest, House, Index, Plan, Shape, frame, id};
 

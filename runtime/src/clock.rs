@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pinion_mma::stopwatch::Stopwatch;
-use pinion_mma::wiring::ingress::Arrival;
+use pinion_mma::ways::Arrival;
 
 /// The clock of the whole process. Guests are told its time, so that a guest's deadline is the worker's deadline without conversion.
 static STOPWATCH: LazyLock<Stopwatch> = LazyLock::new(Stopwatch::start);

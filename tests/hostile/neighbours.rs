@@ -150,8 +150,6 @@ impl<'a> Neighbours<'a> {
         (0..TENANTS).for_each(|tenant| bed.node.apply(manifest(tenant).text()));
         let (addresses, machine) = (new_addresses(bed, CLIENTS as u64), &bed.clients[1].namespace);
         machine.finish_frames("eth0");
-        let mac = bed.node.cli().status()["ports"][0]["mac"].as_str().expect("a port has an address").to_owned();
-        machine.ip(&format!("neighbour replace {NODE} lladdr {mac} dev eth0 nud permanent"));
         let open = |(number, address): (usize, &String)| {
             let socket = UdpSocket::bind((address.as_str(), 0)).expect("the client has the address");
             let port = FIRST_PORT + (number / (CLIENTS / TENANTS)) as u16;

@@ -10,7 +10,7 @@ use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::{self as frames, *};
 use pinion_mma::id::TenantIndex;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

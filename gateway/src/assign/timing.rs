@@ -7,7 +7,7 @@ use crate::id::ChainGeneration;
 use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::*;
 use pinion_mma::id::TenantIndex;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};

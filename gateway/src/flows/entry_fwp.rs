@@ -1,7 +1,7 @@
 //! Which of its FWPs a chain instance is entered by.
 
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 /// The FWPs by which frames enter a chain instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

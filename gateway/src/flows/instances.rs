@@ -26,7 +26,7 @@ use std::sync::Arc;
 use pinion_mma::id::{FwpId, PortIndex, TENANTS_MAX, TenantIndex};
 use pinion_mma::tuning::prefetch;
 use pinion_mma::tuning::upcoming::{LATER, UpcomingInstances};
-use pinion_mma::wiring::direction::Direction;
+use pinion_mma::ways::direction::Direction;
 
 use crate::flows::entry_fwp::{EntryFwp, WayBack};
 use crate::flows::index::{HashIndex, List, ListLinks};

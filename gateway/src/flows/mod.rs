@@ -36,7 +36,7 @@ pub mod waiting_frames;
 
 use std::net::IpAddr;
 
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 use crate::headers::{FiveTuple, FlowKey, Vlan};
 use crate::id::ChainIndex;

@@ -2,7 +2,7 @@
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::link::GatewayLink;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 use crate::invoke::InvokePort;
 use crate::messages::{Command, Event};

@@ -23,7 +23,7 @@ use pinion_mma::buffer::Buffer;
 use pinion_mma::id::{self, FwpId, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
 use pinion_mma::notify::doorbell::Doorbell;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 mod both_ways;
@@ -57,8 +57,9 @@ struct Rig {
     pool: HeapPool,
     now_ns: u64,
     dispatchers: Vec<Dispatcher>,
-    /// What the chains of the next rules may send.
+    /// What the chains of the next rules may send, and what the second one may if that differs.
     may_send: MaySend,
+    second_may_send: Option<MaySend>,
 }
 
 /// A frame that a chain may send which sends anything, with this mark at its end.
@@ -127,6 +128,7 @@ impl Rig {
             now_ns: 0,
             dispatchers,
             may_send: MaySend::anything(),
+            second_may_send: None,
         }
     }
 
@@ -159,7 +161,7 @@ impl Rig {
             weight: 1,
             fwps: 1,
             redelivery: if chain == REPEATED { Redelivery::Idempotent } else { Redelivery::Never },
-            may_send: self.may_send.clone(),
+            may_send: self.second_may_send.clone().filter(|_| chain == 1).unwrap_or(self.may_send.clone()),
         });
         self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
         assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));

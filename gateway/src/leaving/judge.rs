@@ -111,11 +111,11 @@ impl Judge {
             _ if terms.may_send.transparent && !by_node => return Ok(Exit::AsItIs),
             _ => return Err(DropReason::NotIp),
         };
-        let is_of_flow = terms.may_ask_for_flows()
-            && match is_of_flow(Leaving { vlan, ethertype, packet, source: source.into() }) {
-                Err(reason) if !terms.may_send.transparent => return Err(reason),
-                found => found.unwrap_or(false),
-            };
+        // Of all senders: one that may open no flow must not send as another's.
+        let is_of_flow = match is_of_flow(Leaving { vlan, ethertype, packet, source: source.into() }) {
+            Err(reason) if !terms.may_send.transparent => return Err(reason),
+            found => found.unwrap_or(false),
+        };
         if !terms.may_send.transparent && !is_of_flow {
             self.judge_source(origins, terms, source, now_ns)?;
         }

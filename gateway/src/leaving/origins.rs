@@ -203,11 +203,11 @@ mod tests {
     fn a_flood_of_addresses_costs_other_tenants_none() {
         let mut origins = Origins::new(1024);
         let theirs = owner(1, 1);
-        (0..100).for_each(|number| origins.note_flow(theirs, &flow(number, 5000), 0));
+        (0..20).for_each(|number| origins.note_flow(theirs, &flow(number, 5000), 0));
         (0..1_000_000).for_each(|number| origins.note_flow(owner(2, 2), &flow(number, 5000), 1 << 40));
         // Of a bucket of eight, the flood has most, unless the others have as many there.
-        let kept = (0..100).filter(|number| origins.has(theirs, Address::v4(*number), 1 << 40)).count();
-        assert_eq!(kept, 100);
+        let kept = (0..20).filter(|number| origins.has(theirs, Address::v4(*number), 1 << 40)).count();
+        assert_eq!(kept, 20);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! at a time where that was put off. Nothing is allocated after creation.
 
 use crate::accounts::tenant_counts::TenantCounts;
+use crate::buffer::Outbound;
 use crate::id::TenantIndex;
-use crate::link::Outbound;
 use crate::rings::spsc::View;
 
 /// See the module.

@@ -5,7 +5,7 @@ use pinion_abi::{RX_REPLY, SLOT_COUNT_MAX};
 
 use crate::id::SlotIndex;
 use crate::rings::phased::Entry;
-use crate::wiring::ingress::{IngressInfo, Way};
+use crate::ways::{IngressInfo, Way};
 
 /// A frame that the MMA has copied into a slot, which thereby becomes the guest's; or one of the guest's own slots that
 /// comes back.

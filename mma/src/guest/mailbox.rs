@@ -30,7 +30,7 @@ use crate::guest::provision::next_step;
 use crate::id::SlotIndex;
 use crate::rings::phased::{Consumer, Producer};
 use crate::tuning::prefetch;
-use crate::wiring::ingress::{Arrival, Way, WaySet};
+use crate::ways::{Arrival, Way, WaySet};
 
 /// Most bytes of the guest's own slots that are collected at once when they are sent for the first time: they are touched
 /// then, and the guest may not have done that.

@@ -6,7 +6,7 @@ use crate::accounts::copying::FRAME_COST;
 use crate::buffer::Frame;
 use crate::link::Inbound;
 use crate::tuning;
-use crate::wiring::ingress::Arrival;
+use crate::ways::Arrival;
 use crate::wiring::{Accepted, Endpoint, RxBatch};
 
 impl Mma {

@@ -8,7 +8,7 @@ use crate::guest::mailbox::{Transmission, TxTarget};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::gateway_link::TxBlocked;
 use crate::notify::NAMES_MAX;
-use crate::wiring::ingress::Arrival;
+use crate::ways::Arrival;
 use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::{WaitingFrames, WaitingList};
 use crate::wiring::{Accepted, Edge, Endpoint, Route, RxPath};

@@ -1,7 +1,7 @@
 //! Frames that wait for slots of FWPs, in order: a list for each FWP, all in memory that is allocated once.
 
 use crate::buffer::Frame;
-use crate::wiring::ingress::Arrival;
+use crate::ways::Arrival;
 
 const NONE: u32 = u32::MAX;
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::accounts::counters::MovedCounters;
 use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::wiring::direction::{Direction, PortSet, Sides};
+use pinion_mma::ways::direction::{Direction, PortSet, Sides};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
 use crate::support::Left;

@@ -16,8 +16,8 @@ use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::id::{PortIndex, TENANTS_MAX, TenantIndex};
+use pinion_mma::ways::direction::{PortSet, Sides};
 use pinion_mma::wiring::Edge;
-use pinion_mma::wiring::direction::{PortSet, Sides};
 
 use self::entry::WayBack;
 use self::entry::new_cache;

@@ -69,6 +69,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "rings",
             "buffer",
             "tuning",
+            "ways",
             "stopwatch",
             "sync",
             "id",

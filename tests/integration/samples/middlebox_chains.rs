@@ -29,7 +29,10 @@ fn nat() -> String {
 
 /// A border with all three middleboxes.
 fn guarded() -> Border {
-    let border = Border::new();
+    guard(Border::new())
+}
+
+fn guard(border: Border) -> Border {
     border.pass_both_ways(&[("firewall", FIREWALL), ("nat", &nat()), ("lpm-router", &Border::router())], "shared");
     border
 }
@@ -163,6 +166,20 @@ fn hosts_of_both_sides_learn_how_long_their_packets_may_be() {
         assert!(route.contains("mtu 1400"), "{route}");
         pings(from, 3, &format!("-i 0.05 -M do -s 1372 {to}")).assert_all(3);
     }
+}
+
+#[test]
+fn two_networks_in_vlans_are_connected_as_untagged_ones_are() {
+    let border = guard(Border::in_vlan(100));
+    pings(&border.inside, 5, &format!("-i 0.05 {OUTSIDE}")).assert_all(5);
+    assert_tcp_flows(&border.inside, &border.outside, OUTSIDE, "");
+    assert_eq!(ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 {SHARED}")).received, 0);
+    let said = run(border.inside.command("traceroute").args(["-n", "-q", "1", "-w", "3", "-m", "5", OUTSIDE]));
+    assert!(said.contains(ROUTER) && said.contains(OUTSIDE), "{said}");
+    let status = border.node.cli().status();
+    let known: Vec<_> = status["neighbors"].as_array().expect("a list").iter().collect();
+    assert!(known.iter().all(|neighbor| neighbor["vlan"] == 100 && neighbor["state"] == "known"), "{known:?}");
+    assert_eq!(known.len(), 2);
 }
 
 #[test]

@@ -45,6 +45,8 @@ pub struct Border {
     pub inside: Namespace,
     /// The host outside.
     pub outside: Namespace,
+    /// The VLAN in which both networks are, if it is one.
+    vlan: Option<u16>,
     _between: Namespace,
     _turn: MutexGuard<'static, ()>,
 }
@@ -57,6 +59,21 @@ impl Border {
     #[track_caller]
     #[must_use]
     pub fn new() -> Self {
+        Self::made(None)
+    }
+
+    /// Makes one between two networks that are in a VLAN each.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[track_caller]
+    #[must_use]
+    pub fn in_vlan(id: u16) -> Self {
+        Self::made(Some(id))
+    }
+
+    #[track_caller]
+    fn made(vlan: Option<u16>) -> Self {
         require_root();
         let turn = turn();
         let (inside, outside, between) =
@@ -71,19 +88,25 @@ impl Border {
             let port = ["inside", "outside"][side];
             between.connect(port, host, INTERFACE);
             host.finish_frames(INTERFACE);
-            host.ip(&format!("address add {address} dev {INTERFACE}"));
+            let own = interface(vlan);
+            if let Some(id) = vlan {
+                host.ip(&format!("link add link {INTERFACE} name {own} type vlan id {id}"));
+                host.ip(&format!("link set {own} up"));
+            }
+            host.ip(&format!("address add {address} dev {own}"));
             let addresses = [format!("\"{GATEWAY}/24\""), format!("\"{ROUTER}/24\", \"{SHARED}/24\"")];
+            let table = vlan.map_or(String::new(), |id| format!("[[port.vlan]]\nid = {id}\n"));
             config += &format!(
-                "[[port]]\nname = {port:?}\ndevice = \"net_af_packet_{port},iface={port}\"\nnamespace = {:?}\naddresses = [{}]\n",
+                "[[port]]\nname = {port:?}\ndevice = \"net_af_packet_{port},iface={port}\"\nnamespace = {:?}\n{table}addresses = [{}]\n",
                 between.name(),
                 addresses[side]
             );
         }
-        inside.ip(&format!("address add {INSIDE_TOO}/24 dev {INTERFACE}"));
+        inside.ip(&format!("address add {INSIDE_TOO}/24 dev {}", interface(vlan)));
         inside.ip(&format!("route add default via {GATEWAY}"));
         // So that the answer to an untranslated packet from inside would come back.
         outside.ip(&format!("route add {INSIDE_NET} via {ROUTER}"));
-        Self { node: Node::started(&config), inside, outside, _between: between, _turn: turn }
+        Self { node: Node::started(&config), inside, outside, vlan, _between: between, _turn: turn }
     }
 
     /// Applies a chain of these samples, each with its configuration. All frames from inside pass it forwards, all from outside backwards.
@@ -98,9 +121,10 @@ impl Border {
             ("to-inside", "outside", format!("destination = \"{INSIDE_NET}\"")),
             ("to-shared", "outside", format!("destination = \"{SHARED}\"")),
         ];
+        let vlan = self.vlan.map_or(String::new(), |id| format!(", vlan = {id}"));
         let rule = |(name, port, side): &(&str, &str, String)| {
             format!(
-                "[[rule]]\nname = {name:?}\npolicy = {policy:?}\nchain = \"between\"\nmatch = {{ port = {port:?}, {side} }}\n"
+                "[[rule]]\nname = {name:?}\npolicy = {policy:?}\nchain = \"between\"\nmatch = {{ port = {port:?}, {side}{vlan} }}\n"
             )
         };
         self.node.apply(manifest.with(rules.iter().map(rule).collect::<String>()).text());
@@ -114,6 +138,11 @@ impl Border {
              [[next_hop]]\nname = \"inside\"\n[[next_hop]]\nname = \"outside\"\n"
         )
     }
+}
+
+/// Returns the name of the hosts' interface in a VLAN.
+fn interface(vlan: Option<u16>) -> String {
+    vlan.map_or(INTERFACE.to_owned(), |id| format!("{INTERFACE}.{id}"))
 }
 
 impl Default for Border {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::headers::{FiveTuple, Vlan};
 use pinion_mma::tuning::upcoming::Next;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 use std::net::Ipv4Addr;
 
 fn key(chain: u32, client: u32) -> InstanceKey {

@@ -5,7 +5,7 @@ use crate::id::FunctionRef;
 use crate::invoke::{Failure, Refused};
 use pinion_abi::{MESSAGE_HEADER_BYTES, MESSAGE_PAYLOAD_BYTES_MAX, MESSAGE_TOKEN_AT};
 use pinion_mma::id::TenantIndex;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 const TIMEOUT_NS: u64 = 3_600_000_000_000;
 /// Longer than a call may wait after its instance was forgotten, plus the time between checks.

@@ -235,6 +235,26 @@ fn a_chain_without_grants_opens_nothing_and_is_told() {
 }
 
 #[test]
+fn a_chain_that_may_open_no_flow_does_not_send_as_one_that_has() {
+    let mut rig = Rig::outbound(dns());
+    rig.second_may_send = Some(MaySend::default());
+    let of_other = Match { source: Some("10.77.0.103/32".parse().unwrap()), ..Match::default() };
+    rig.set_rules(vec![rule(Policy::PerClient, 0), Rule { matches: of_other, priority: 9, ..rule(Policy::Shared, 1) }]);
+    rig.ready(1, 20);
+    // It has seen the node's address, from which the flow comes, too.
+    rig.send_and_poll(&[ping(3, 1)]);
+    assert_eq!(rig.targets(), [20]);
+    let opened = rig.open();
+    let other = id::Sender { tenant: TenantIndex(0), chain: 1, instance: 20 };
+    let as_the_flow = from_station(PEER_STATION, &question(opened.port)[14..]);
+    rig.leave_from(other, &as_the_flow);
+    assert_eq!((rig.left(), rig.chain_drops(1)), (vec![], vec![(DropReason::ForgedSource, 1)]));
+    let own = from_station(PEER_STATION, &question(opened.port ^ 1)[14..]);
+    rig.leave_from(other, &own);
+    assert_eq!(rig.left(), [own]);
+}
+
+#[test]
 fn the_node_itself_is_no_destination() {
     let mut rig = Rig::outbound(grants(&[(UDP, "0.0.0.0/0", 53)]));
     assert_eq!(rig.ask(first(), &request(UDP, SERVER, 53)).refused(), FlowRefusal::NoRoute);

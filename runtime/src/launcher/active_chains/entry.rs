@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{self, ModuleName};
 use pinion_gateway::id::ChainGeneration;
 use pinion_mma::id::WorkerIndex;
-use pinion_mma::wiring::direction::Sides;
+use pinion_mma::ways::direction::Sides;
 use pinion_mma::wiring::{Backpressure, Edge};
 
 use crate::fwp::instance_states::TemplateLife;

@@ -16,7 +16,7 @@ use pinion_gateway::rules::{ChainSettings, Redelivery, RuleSet};
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::{self, FwpId, PortIndex, TenantIndex};
 use pinion_mma::link::{Inbound, MmaLink, Outbound, link};
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 use super::*;
 

@@ -19,7 +19,7 @@ use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::{FwpId, TenantIndex};
 use pinion_mma::link::{MmaLink, link};
 use pinion_mma::notify::doorbell::Doorbell;
-use pinion_mma::wiring::direction::PortSet;
+use pinion_mma::ways::direction::PortSet;
 
 use super::frames::{Bytes, FRAME_BYTES, STATION};
 

@@ -23,6 +23,7 @@
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
 //! | `rewriter`        | writes over what it has sent; or traps if a packet changes or has other bytes              |
 //! | `splitter`        | sends each packet by the output that its last byte names                                   |
+//! | `spoofer`         | sends frames that no function may send before it answers a datagram                        |
 //! | `timer`           | answers, and waits for deadlines that keep coming, or that have always passed              |
 //! | `trapper`         | panics on its first packet                                                                |
 //! | `wild_descriptor` | sends what it must not: the configuration says what                                        |

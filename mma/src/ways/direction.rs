@@ -12,7 +12,7 @@
 use pinion_abi::{RX_BACKWARD, RX_FORWARD, RX_REPLY};
 
 use crate::id::PortIndex;
-use crate::wiring::ingress::Way;
+use crate::ways::Way;
 
 /// A direction through a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
