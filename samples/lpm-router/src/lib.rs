@@ -133,11 +133,6 @@ impl Router {
             self.counters.too_long += 1;
             return self.refuse(packet, datagram, Problem::TooBig { mtu });
         }
-        // In a chain with a way back, a packet that the function makes takes the direction of the last one that it
-        // received, which may be the wrong one.
-        if packet.direction().is_some() {
-            return self.counters.too_long += 1;
-        }
         datagram.age(packet.data_mut());
         packet.data_mut()[..12].copy_from_slice(&macs);
         match split(&mut packet, datagram, mtu.into()) {

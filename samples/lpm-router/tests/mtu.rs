@@ -177,13 +177,17 @@ fn a_slot_for_the_second_fragment_comes_back_and_without_one_the_datagram_is_dro
 }
 
 #[test]
-fn in_a_chain_with_a_way_back_a_datagram_that_is_too_long_is_dropped_and_counted_even_if_it_may_be_fragmented() {
+fn in_a_chain_with_a_way_back_both_fragments_go_the_way_of_their_datagram() {
     let mut router = router();
-    let verdicts = router.deliver_direction(Direction::Forward, 0, &[&ipv4(UDP, 64, 0, &[], &datagram(1480))]);
-    assert_eq!((verdicts.len(), verdicts[0].outcome), (1, Outcome::Dropped));
+    let frame = ipv4(UDP, 64, 0, &[], &datagram(1480));
+    for (direction, port) in [(Direction::Forward, 0), (Direction::Backward, 1)] {
+        let verdicts = router.deliver_direction(direction, port, &[&frame]);
+        let ways = verdicts.iter().map(|verdict| (verdict.outcome, verdict.ingress_port, verdict.direction));
+        assert!(ways.eq([(Outcome::SentTo(2), port, Some(direction)); 2]), "{verdicts:?}");
+    }
     let asked = ipv4(UDP, 64, DONT_FRAGMENT, &[], &datagram(1480));
     assert_eq!(router.deliver_direction(Direction::Forward, 0, &[&asked])[0].outcome, Outcome::Replied);
-    assert_eq!(router.function().counters().too_long, 2);
+    assert_eq!(router.function().counters().too_long, 1);
 }
 
 proptest! {
