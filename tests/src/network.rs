@@ -4,3 +4,4 @@ pub mod bed;
 pub mod border;
 pub mod inline;
 pub mod namespace;
+pub mod tagged_cable;

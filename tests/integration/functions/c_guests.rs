@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pinion_tests::machine::process::errors;
 use pinion_tests::network::bed::{Bed, Device, NODE};
-use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC};
+use pinion_tests::network::inline::{self, INTERFACE, Inline, LAN_MAC};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;
@@ -471,7 +471,7 @@ fn the_monitor_in_c_reports_the_same_metrics_for_the_same_frames_as_the_one_in_r
     let samples = ["monitor", "monitor-c"];
     let stages = samples.map(|sample| format!("{{ module = {sample:?}, config = {config:?} }}")).join(", ");
     let inline = Inline::new(Device::AfPacket);
-    let manifest = Manifest::of(TENANT)
+    let manifest = Manifest::of(inline::TENANT)
         .module(samples[0], &build::sample(samples[0]))
         .module(samples[1], &build::sample(samples[1]));
     let manifest = manifest.with(format_args!(
@@ -479,7 +479,7 @@ fn the_monitor_in_c_reports_the_same_metrics_for_the_same_frames_as_the_one_in_r
          [[rule]]\nname = \"from-lan\"\npolicy = \"shared\"\nchain = \"watched\"\nmatch = {{ port = \"lan\" }}\n"
     ));
     inline.node.apply(manifest.text());
-    inline.node.await_instance(TENANT, "watched");
+    inline.node.await_instance(inline::TENANT, "watched");
     let frames = frames(&mut Random::new(8), 400);
     assert!(coming_out(&inline, &frames) == frames, "not all frames come out as they were");
 

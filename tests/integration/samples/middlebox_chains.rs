@@ -11,6 +11,7 @@ use pinion_tests::machine::process::{output, run};
 use pinion_tests::network::bed::two_cores;
 use pinion_tests::network::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
 use pinion_tests::network::namespace::Namespace;
+use pinion_tests::network::tagged_cable::TaggedCable;
 use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
 use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
@@ -170,7 +171,7 @@ fn hosts_of_both_sides_learn_how_long_their_packets_may_be() {
 
 #[test]
 fn two_networks_in_vlans_are_connected_as_untagged_ones_are() {
-    let border = guard(Border::in_vlan(100));
+    let mut border = guard(Border::in_vlan(100));
     pings(&border.inside, 5, &format!("-i 0.05 {OUTSIDE}")).assert_all(5);
     assert_tcp_flows(&border.inside, &border.outside, OUTSIDE, "");
     assert_eq!(ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 {SHARED}")).received, 0);
@@ -180,6 +181,7 @@ fn two_networks_in_vlans_are_connected_as_untagged_ones_are() {
     let known: Vec<_> = status["neighbors"].as_array().expect("a list").iter().collect();
     assert!(known.iter().all(|neighbor| neighbor["vlan"] == 100 && neighbor["state"] == "known"), "{known:?}");
     assert_eq!(known.len(), 2);
+    assert!(border.tagged.iter_mut().all(TaggedCable::all_were_tagged), "frames of the node came without the tag");
 }
 
 #[test]

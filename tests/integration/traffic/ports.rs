@@ -8,6 +8,7 @@ use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;
 use pinion_tests::traffic::ping::{flood, pings};
 use pinion_tests::until::{SOON, until};
+use serde_json::Value;
 
 /// The node's own address, on the port `lan`.
 const NODE: &str = "10.77.0.2";
@@ -73,11 +74,13 @@ impl Wire {
         self.node.cli().status()["ports"][port]["link_up"] == true
     }
 
-    fn dropped_as_link_down(&self, port: usize) -> u64 {
+    /// Returns how many frames a port has dropped because its link was down, or because nobody told where they go.
+    fn dropped_without_link(&self, port: usize) -> u64 {
         let status = self.node.cli().status();
         let drops = status["ports"][port]["drops"].as_array().expect("a list").clone();
-        let of_link = drops.iter().find(|drop| drop["reason"] == "link-down");
-        of_link.map_or(0, |drop| drop["count"].as_u64().expect("a number"))
+        let of_link =
+            drops.iter().filter(|drop| ["link-down", "unresolved-neighbor"].map(Value::from).contains(&drop["reason"]));
+        of_link.map(|drop| drop["count"].as_u64().expect("a number")).sum()
     }
 
     /// Deletes the right host's interface by `delete`, and makes another one. The node notices both.
@@ -90,11 +93,11 @@ impl Wire {
         assert!(self.link_is_up(0));
         flood(&self.left, NODE, 1_000).assert_all(1_000);
         // What functions send there is dropped.
-        let dropped = self.dropped_as_link_down(1);
+        let dropped = self.dropped_without_link(1);
         let unanswered =
             self.left.command("ping").args(["-n", "-q", "-c", "5", "-i", "0.05", "-W", "0.1", RIGHT]).output();
         assert!(!unanswered.expect("ping is installed").status.success());
-        until("frames that are dropped", SOON, || (self.dropped_as_link_down(1) >= dropped + 5).then_some(()));
+        until("frames that are dropped", SOON, || (self.dropped_without_link(1) >= dropped + 5).then_some(()));
         self.right.connect("eth0", &self.middle, "port1");
         until("sign of a device that is back", SOON, || self.link_is_up(1).then_some(()));
         until("line of the log", SOON, || (log_lines(self, BACK) == before + 1).then_some(()));

@@ -14,6 +14,7 @@ use std::sync::MutexGuard;
 use crate::machine::process::require_root;
 use crate::network::bed::{turn, two_cores};
 use crate::network::namespace::Namespace;
+use crate::network::tagged_cable::TaggedCable;
 use crate::product::build;
 use crate::product::manifest::Manifest;
 use crate::product::node::Node;
@@ -47,6 +48,8 @@ pub struct Border {
     pub outside: Namespace,
     /// The VLAN in which both networks are, if it is one.
     vlan: Option<u16>,
+    /// The cables, if they carry a VLAN.
+    pub tagged: Vec<TaggedCable>,
     _between: Namespace,
     _turn: MutexGuard<'static, ()>,
 }
@@ -84,16 +87,17 @@ impl Border {
              [[tenant]]\nname = {TENANT:?}\naddresses = [\"{INSIDE_NET}\", \"{ROUTER}/32\", \"{SHARED}/32\"]\n"
         );
         let hosts = [(&inside, format!("{INSIDE}/24")), (&outside, format!("{OUTSIDE}/24"))];
+        let mut tagged = Vec::new();
         for (side, (host, address)) in hosts.into_iter().enumerate() {
             let port = ["inside", "outside"][side];
-            between.connect(port, host, INTERFACE);
-            host.finish_frames(INTERFACE);
-            let own = interface(vlan);
-            if let Some(id) = vlan {
-                host.ip(&format!("link add link {INTERFACE} name {own} type vlan id {id}"));
-                host.ip(&format!("link set {own} up"));
+            match vlan {
+                Some(id) => tagged.push(TaggedCable::new(id, (&between, port), (host, INTERFACE))),
+                None => {
+                    between.connect(port, host, INTERFACE);
+                    host.finish_frames(INTERFACE);
+                }
             }
-            host.ip(&format!("address add {address} dev {own}"));
+            host.ip(&format!("address add {address} dev {INTERFACE}"));
             let addresses = [format!("\"{GATEWAY}/24\""), format!("\"{ROUTER}/24\", \"{SHARED}/24\"")];
             let table = vlan.map_or(String::new(), |id| format!("[[port.vlan]]\nid = {id}\n"));
             config += &format!(
@@ -102,11 +106,11 @@ impl Border {
                 addresses[side]
             );
         }
-        inside.ip(&format!("address add {INSIDE_TOO}/24 dev {}", interface(vlan)));
+        inside.ip(&format!("address add {INSIDE_TOO}/24 dev {INTERFACE}"));
         inside.ip(&format!("route add default via {GATEWAY}"));
         // So that the answer to an untranslated packet from inside would come back.
         outside.ip(&format!("route add {INSIDE_NET} via {ROUTER}"));
-        Self { node: Node::started(&config), inside, outside, vlan, _between: between, _turn: turn }
+        Self { node: Node::started(&config), inside, outside, vlan, tagged, _between: between, _turn: turn }
     }
 
     /// Applies a chain of these samples, each with its configuration. All frames from inside pass it forwards, all from outside backwards.
@@ -138,11 +142,6 @@ impl Border {
              [[next_hop]]\nname = \"inside\"\n[[next_hop]]\nname = \"outside\"\n"
         )
     }
-}
-
-/// Returns the name of the hosts' interface in a VLAN.
-fn interface(vlan: Option<u16>) -> String {
-    vlan.map_or(INTERFACE.to_owned(), |id| format!("{INTERFACE}.{id}"))
 }
 
 impl Default for Border {

@@ -38,7 +38,8 @@ const TAP_MAC: &str = "02:70:69:6e:00:20";
 const GATEWAYS: [[&str; 2]; 2] = [["10.78.200.1", "fd78::c8:1"], ["10.78.201.1", "fd78::c9:1"]];
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
-const TENANT: &str = "demo";
+/// The tenant whose chains the node runs.
+pub const TENANT: &str = "demo";
 
 /// The running node, and the hosts on both sides.
 #[derive(Debug)]
