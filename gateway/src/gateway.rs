@@ -583,7 +583,7 @@ impl Gateway {
                 let observed = self.bin.observer.port(state.index);
                 let was_down = observed.link().is_down();
                 state.follow(&facts, was_down);
-                if facts.link.is_down() && !was_down {
+                if facts.link.is_down() != was_down {
                     let first = state.first_network;
                     self.out.forget_stations(first..first + state.networks.len() as u16);
                 }

@@ -81,7 +81,7 @@ impl NetOut {
         self.judge.forget();
     }
 
-    /// Forgets the stations behind a port whose link is down.
+    /// Forgets the stations behind a port whose link went down or came up.
     pub(super) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
         self.table.forget_stations(networks);
     }

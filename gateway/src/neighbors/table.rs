@@ -268,12 +268,15 @@ impl NeighborTable {
         Some(NeighborIndex(at as u16))
     }
 
-    /// Forgets the stations of these networks, whose link is down: others may be there when it is up again.
+    /// Forgets the stations of these networks, and who did not answer there: their link went down or came up, and others
+    /// may be there. Those that are asked for are asked anew.
     pub(crate) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
         for at in 0..self.entries.len() {
-            let Some(entry) = &self.entries[at] else { continue };
-            if networks.contains(&entry.network.0) && entry.state != NeighborState::Asking {
-                self.forget(at);
+            match &mut self.entries[at] {
+                Some(entry) if !networks.contains(&entry.network.0) => {}
+                Some(entry) if entry.state == NeighborState::Asking => (entry.asked, entry.ask_ns) = (0, 0),
+                Some(_) => self.forget(at),
+                None => {}
             }
         }
     }
@@ -424,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stations_of_a_link_that_is_down_are_forgotten_and_no_others() {
+    fn the_stations_of_a_link_that_goes_down_are_forgotten_and_no_others() {
         let mut table = known();
         table.look_up(NetworkIndex(3), address(1), US, 0);
         table.note(NetworkIndex(3), told(1, PEER, How::Answer), 0);
@@ -435,6 +438,23 @@ mod tests {
         assert!(matches!(table.look_up(LAN, address(1), US, 0), Lookup::Wait(_)));
         assert!(matches!(table.look_up(LAN, address(2), US, 0), Lookup::Wait(_)), "it is asked for still");
         assert_eq!(table.look_up(NetworkIndex(3), address(1), US, 0), Lookup::Station(PEER));
+    }
+
+    #[test]
+    fn who_did_not_answer_on_a_link_is_asked_for_again_at_once_when_it_comes_up() {
+        let mut table = NeighborTable::new();
+        table.look_up(LAN, address(1), US, 0);
+        let given_up =
+            |table: &mut NeighborTable, now_ns| due(table, now_ns).iter().any(|it| matches!(it, Due::GiveUp(_)));
+        let failed_ns = (0..).step_by(ASK_INTERVAL_NS as usize).find(|now_ns| given_up(&mut table, *now_ns)).unwrap();
+        assert_eq!(table.look_up(LAN, address(1), US, failed_ns), Lookup::Unresolved);
+        table.forget_stations(0..1);
+        assert!(matches!(table.look_up(LAN, address(1), US, failed_ns), Lookup::Wait(_)));
+        // One that was asked for while nothing could answer has all its questions anew.
+        due(&mut table, failed_ns);
+        table.forget_stations(0..1);
+        let over: Vec<_> = (0..3).flat_map(|second| due(&mut table, failed_ns + second * ASK_INTERVAL_NS)).collect();
+        assert_eq!(over, [ask(1, None); 3]);
     }
 
     #[test]

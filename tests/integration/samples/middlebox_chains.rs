@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use pinion_tests::machine::process::{output, run};
 use pinion_tests::network::bed::two_cores;
-use pinion_tests::network::border::{Border, INSIDE, INSIDE_NET, INSIDE_TOO, INTERFACE, OUTSIDE, ROUTER, SHARED};
+use pinion_tests::network::border::{
+    Border, INSIDE, INSIDE_NET, INSIDE_TOO, INSIDE_V6, INTERFACE, OUTSIDE, OUTSIDE_V6, ROUTER, ROUTER_V6, SHARED,
+};
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::network::tagged_cable::TaggedCable;
 use pinion_tests::traffic::iperf::{assert_tcp_flows, iperf};
@@ -17,7 +19,8 @@ use pinion_tests::traffic::ping::{ping, pings};
 use pinion_tests::until::{SOON, until};
 
 /// Hosts inside may begin any flow, hosts outside none.
-const FIREWALL: &str = "inside = [\"10.79.0.0/24\"]\n[[rule]]\naction = \"allow\"\ndirection = \"out\"\n";
+const FIREWALL: &str =
+    "inside = [\"10.79.0.0/24\", \"fd79::/64\"]\n[[rule]]\naction = \"allow\"\ndirection = \"out\"\n";
 const HTTP_PORT: &str = "8080";
 /// The datagrams that are sent each way.
 const DATAGRAMS: u64 = 500;
@@ -156,17 +159,36 @@ fn hosts_of_both_sides_learn_how_long_their_packets_may_be() {
     let open = format!("{FIREWALL}[[rule]]\naction = \"allow\"\ndirection = \"in\"\n");
     let narrow = Border::router().replace("[[next_hop]]", "[[next_hop]]\nmtu = 1400");
     border.pass_both_ways(&[("firewall", &open), ("lpm-router", &narrow)], "shared");
-    for (from, to) in [(&border.inside, OUTSIDE), (&border.outside, INSIDE)] {
+    let directions = [
+        (&border.inside, OUTSIDE, 1472),
+        (&border.outside, INSIDE, 1472),
+        (&border.inside, OUTSIDE_V6, 1452),
+        (&border.outside, INSIDE_V6, 1452),
+    ];
+    for (from, to, payload) in directions {
         // A packet of 1500 bytes, which must not be fragmented.
         let mut command = from.command("ping");
-        let said =
-            String::from_utf8_lossy(&output(command.args(["-c", "1", "-W", "5", "-M", "do", "-s", "1472", to])).stdout)
-                .into_owned();
+        command.args(["-c", "1", "-W", "5", "-M", "do", "-s", &payload.to_string(), to]);
+        let said = String::from_utf8_lossy(&output(&mut command).stdout).into_owned();
         assert!(said.contains("mtu = 1400") || said.contains("mtu=1400"), "{said}");
         let route = run(from.command("ip").args(["route", "get", to]));
         assert!(route.contains("mtu 1400"), "{route}");
-        pings(from, 3, &format!("-i 0.05 -M do -s 1372 {to}")).assert_all(3);
+        pings(from, 3, &format!("-i 0.05 -M do -s {} {to}", payload - 100)).assert_all(3);
     }
+}
+
+#[test]
+fn ipv6_passes_firewall_and_router_and_no_host_outside_gets_in() {
+    let border = Border::new();
+    border.pass_both_ways(&[("firewall", FIREWALL), ("lpm-router", &Border::router())], "shared");
+    pings(&border.inside, 5, &format!("-i 0.05 {OUTSIDE_V6}")).assert_all(5);
+    for more in ["", " --reverse"] {
+        assert_tcp_flows(&border.inside, &border.outside, OUTSIDE_V6, more);
+    }
+    assert_eq!(ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 {INSIDE_V6}")).received, 0);
+    let mut command = border.inside.command("traceroute");
+    let said = run(command.args(["-6", "-n", "-q", "1", "-w", "3", "-m", "5", OUTSIDE_V6]));
+    assert!(said.contains(ROUTER_V6) && said.contains(OUTSIDE_V6), "{said}");
 }
 
 #[test]

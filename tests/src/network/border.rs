@@ -5,8 +5,10 @@
 //!   +----------------+      +---------------------------+      +-----------------------+
 //!   | eth0           |------| inside  --> chain -->      |------| eth0                  |
 //!   | 10.79.0.2      |      |   <-- chain <--   outside |      | 203.0.113.2           |
+//!   | fd79::2        |      |                           |      | fd80::2               |
 //!   +----------------+      +---------------------------+      +-----------------------+
-//!     gateway 10.79.0.1       answers for 10.79.0.1, 203.0.113.1 and 203.0.113.99
+//!     gateways 10.79.0.1,     answers for those, 203.0.113.1, 203.0.113.99 and fd80::1
+//!     fd79::1
 //! ```
 
 use std::sync::MutexGuard;
@@ -27,11 +29,20 @@ pub const INSIDE_TOO: &str = "10.79.0.3";
 pub const INSIDE_NET: &str = "10.79.0.0/24";
 /// The host outside.
 pub const OUTSIDE: &str = "203.0.113.2";
+/// The hosts' addresses of IPv6.
+pub const INSIDE_V6: &str = "fd79::2";
+/// See [`INSIDE_V6`].
+pub const OUTSIDE_V6: &str = "fd80::2";
+/// The network inside, and the node's own address outside, of IPv6.
+pub const INSIDE_NET_V6: &str = "fd79::/64";
+/// See [`INSIDE_NET_V6`].
+pub const ROUTER_V6: &str = "fd80::1";
 /// The node's own address outside.
 pub const ROUTER: &str = "203.0.113.1";
 /// The address to which those of hosts inside are translated.
 pub const SHARED: &str = "203.0.113.99";
 const GATEWAY: &str = "10.79.0.1";
+const GATEWAY_V6: &str = "fd79::1";
 /// The hosts' interface.
 pub const INTERFACE: &str = "eth0";
 /// The tenant whose chains are between the networks.
@@ -84,11 +95,11 @@ impl Border {
         let (first, second) = two_cores();
         let mut config = format!(
             "[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n\
-             [[tenant]]\nname = {TENANT:?}\naddresses = [\"{INSIDE_NET}\", \"{ROUTER}/32\", \"{SHARED}/32\"]\n"
+             [[tenant]]\nname = {TENANT:?}\naddresses = [\"{INSIDE_NET}\", \"{ROUTER}/32\", \"{SHARED}/32\", \"{INSIDE_NET_V6}\", \"{ROUTER_V6}/128\"]\n"
         );
-        let hosts = [(&inside, format!("{INSIDE}/24")), (&outside, format!("{OUTSIDE}/24"))];
+        let hosts = [(&inside, [INSIDE, INSIDE_V6]), (&outside, [OUTSIDE, OUTSIDE_V6])];
         let mut tagged = Vec::new();
-        for (side, (host, address)) in hosts.into_iter().enumerate() {
+        for (side, (host, [v4, v6])) in hosts.into_iter().enumerate() {
             let port = ["inside", "outside"][side];
             match vlan {
                 Some(id) => tagged.push(TaggedCable::new(id, (&between, port), (host, INTERFACE))),
@@ -97,8 +108,12 @@ impl Border {
                     host.finish_frames(INTERFACE);
                 }
             }
-            host.ip(&format!("address add {address} dev {INTERFACE}"));
-            let addresses = [format!("\"{GATEWAY}/24\""), format!("\"{ROUTER}/24\", \"{SHARED}/24\"")];
+            host.ip(&format!("address add {v4}/24 dev {INTERFACE}"));
+            host.ip(&format!("address add {v6}/64 dev {INTERFACE} nodad"));
+            let addresses = [
+                format!("\"{GATEWAY}/24\", \"{GATEWAY_V6}/64\""),
+                format!("\"{ROUTER}/24\", \"{SHARED}/24\", \"{ROUTER_V6}/64\""),
+            ];
             let table = vlan.map_or(String::new(), |id| format!("[[port.vlan]]\nid = {id}\n"));
             config += &format!(
                 "[[port]]\nname = {port:?}\ndevice = \"net_af_packet_{port},iface={port}\"\nnamespace = {:?}\n{table}addresses = [{}]\n",
@@ -108,6 +123,8 @@ impl Border {
         }
         inside.ip(&format!("address add {INSIDE_TOO}/24 dev {INTERFACE}"));
         inside.ip(&format!("route add default via {GATEWAY}"));
+        inside.ip(&format!("route add default via {GATEWAY_V6}"));
+        outside.ip(&format!("route add {INSIDE_NET_V6} via {ROUTER_V6}"));
         // So that the answer to an untranslated packet from inside would come back.
         outside.ip(&format!("route add {INSIDE_NET} via {ROUTER}"));
         Self { node: Node::started(&config), inside, outside, vlan, tagged, _between: between, _turn: turn }
@@ -124,6 +141,8 @@ impl Border {
             ("from-inside", "inside", format!("source = \"{INSIDE_NET}\"")),
             ("to-inside", "outside", format!("destination = \"{INSIDE_NET}\"")),
             ("to-shared", "outside", format!("destination = \"{SHARED}\"")),
+            ("from-inside-v6", "inside", format!("source = \"{INSIDE_NET_V6}\"")),
+            ("to-inside-v6", "outside", format!("destination = \"{INSIDE_NET_V6}\"")),
         ];
         let vlan = self.vlan.map_or(String::new(), |id| format!(", vlan = {id}"));
         let rule = |(name, port, side): &(&str, &str, String)| {
@@ -138,7 +157,8 @@ impl Border {
     #[must_use]
     pub fn router() -> String {
         format!(
-            "addresses = [\"{ROUTER}\"]\nroutes = \"\"\"\n{SHARED}/32 inside\n{INSIDE_NET} inside\n0.0.0.0/0 outside\n\"\"\"\n\
+            "addresses = [\"{ROUTER}\", \"{ROUTER_V6}\"]\nroutes = \"\"\"\n{SHARED}/32 inside\n{INSIDE_NET} inside\n\
+             0.0.0.0/0 outside\n{INSIDE_NET_V6} inside\n::/0 outside\n\"\"\"\n\
              [[next_hop]]\nname = \"inside\"\n[[next_hop]]\nname = \"outside\"\n"
         )
     }

@@ -9,6 +9,8 @@ import sys
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x2, 0x1000
 SOL_PACKET, PACKET_AUXDATA, PACKET_OUTGOING = 263, 8, 4
 ALL_ETHERTYPES, TAG, LONGEST = 3, 0x8100, 65536
+# The kernel at the node's side sends nothing but IPv6.
+OF_NODE = (b"\x08\x00", b"\x08\x06")
 
 tagged, plain, vlan = sys.argv[1], sys.argv[2], int(sys.argv[3])
 tap = open("/dev/net/tun", "r+b", buffering=0)
@@ -37,6 +39,7 @@ while True:
         frame, ancillary, _, address = cable.recvmsg(LONGEST, 256)
         if address[2] == PACKET_OUTGOING:
             continue
-        if vlan_of(ancillary) != vlan:
+        if vlan_of(ancillary) == vlan:
+            tap.write(frame)
+        elif frame[12:14] in OF_NODE:
             sys.exit(f"a frame came in VLAN {vlan_of(ancillary)}: {frame.hex()}")
-        tap.write(frame)

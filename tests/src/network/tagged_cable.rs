@@ -28,12 +28,13 @@ impl TaggedCable {
     #[must_use]
     pub fn new(id: u16, (node, tagged): (&Namespace, &str), (host, plain): (&Namespace, &str)) -> Self {
         node.connect(tagged, host, TRUNK);
-        let mut command = host.command("python3");
+        // Otherwise the program would outlive a test that is killed.
+        let mut command = host.command("setpriv");
         let mut program = command
-            .args(["-c", PROGRAM, TRUNK, plain, &id.to_string()])
+            .args(["--pdeathsig", "KILL", "python3", "-c", PROGRAM, TRUNK, plain, &id.to_string()])
             .stdout(Stdio::piped())
             .spawn()
-            .expect("Python is installed");
+            .expect("python3 can be run: `make install-test` installs it");
         let mut said = String::new();
         BufReader::new(program.stdout.take().expect("a pipe")).read_line(&mut said).expect("it says when it is ready");
         assert_eq!(said, "ready\n", "the cable's program cannot run");
