@@ -6,22 +6,24 @@
 //!                     v        |
 //!   device --port--> gateway: Net-In --Inbound--> MMA
 //!                    |  headers   what the frame is, and its flow: VLAN tags, fragments and ICMP types included
-//!                    |  neighbor  ARP and neighbour discovery: answered at once
+//!                    |  neighbors ARP and neighbour discovery: answered at once, asked for what leaves
 //!                    |  assign    flow cache -> rules -> bound instance -> ready instance   (flows, rules)
 //!                    |  handover  batches to MMA, buffers on loan
 //!   device <-port--- gateway: Net-Out <---frames-- MMA
+//!                       leaving   may its sender send it?  neighbors   which station does it go to?
 //! ```
 //!
 //! | module | content |
 //! |---|---|
 //! | [`gateway`] | the loop of the gateway's thread, which ties the others together; and its state, for other threads |
 //! | [`port`] | devices and the buffers that frames travel in |
-//! | [`headers`], [`neighbor`] | foreign bytes are read here, and only here |
+//! | [`headers`], [`neighbors`] | foreign bytes are read here, and only here |
 //! | [`rules`] | which traffic goes to which chain, found without a walk through all rules; built by the launcher,
 //! replaced as a whole |
 //! | [`invoke`] | messages to chains, and the calls that wait for answers |
 //! | [`flows`] | fixed tables: flow cache, datagrams in fragments, instances, frames that wait |
-//! | [`outbound`] | flows that functions open themselves |
+//! | `leaving` | what each function may send, and what it tried |
+//! | `outbound` | flows that functions open themselves |
 //! | [`messages`] | commands from the launcher to the gateway, and events back |
 //! | [`checksums`] | TCP and UDP checksums that a sender has left to hardware |
 //! | [`drops`] | why frames are dropped, and how often; other threads can read it |

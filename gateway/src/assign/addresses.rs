@@ -20,11 +20,14 @@ pub(super) enum Destination {
     Group,
 }
 
+/// A port's addresses, by VLAN.
+type OfPort = Box<[(Vlan, OfNetwork)]>;
+
 /// The addresses of all ports.
 #[derive(Default)]
 pub(crate) struct OwnAddresses {
-    /// By port: those of each network that it is in.
-    ports: Box<[Box<[(Vlan, OfNetwork)]>]>,
+    /// By port.
+    ports: Box<[OfPort]>,
 }
 
 /// A port's addresses in one network, in order.

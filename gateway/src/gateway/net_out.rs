@@ -323,8 +323,10 @@ fn follow(ports: &mut [PortState], bin: &mut BufferReturn, waiting: &mut Waiting
 /// Announces the next of a port's addresses that is not announced yet. Returns whether there was one.
 fn announce_next(state: &mut PortState, bin: &mut BufferReturn) -> bool {
     let station = state.station;
-    let all = state.networks.iter().enumerate().flat_map(|(at, network)| network.announced().map(move |it| (at, it)));
-    let Some((at, address)) = all.skip(state.announced).next() else { return false };
+    let networks = state.networks.iter().enumerate();
+    let next =
+        networks.flat_map(|(at, network)| network.announced().map(move |address| (at, address))).nth(state.announced);
+    let Some((at, address)) = next else { return false };
     state.announced += 1;
     let networks = std::mem::take(&mut state.networks);
     state.send_own(bin, |space| Some(messages::write_announcement(&networks[at], station, space, address)));

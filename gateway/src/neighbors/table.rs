@@ -12,7 +12,7 @@
 //! none. So a flood of forged messages fills no table. What one tenant's frames ask for in vain is bounded, so that a
 //! tenant that sends to addresses that nobody has neither fills the table nor floods the network with questions.
 //!
-//! Allocates nothing after it was made. A look-up searches one bucket of [`WAYS`] entries.
+//! Allocates nothing after it was made. A look-up searches one bucket of `WAYS` entries.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -5,7 +5,7 @@
 //! mimalloc also puts related data on fewer pages.
 //!
 //! What users upload comes in large blocks, on whichever thread serves the call. mimalloc would keep the largest of them for each of these
-//! threads. So blocks from [`LARGE_BYTES`] on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed.
+//! threads. So blocks from 1 MiB on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed.
 #![allow(unsafe_code)] // Is an allocator, and sets options of C libraries.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -40,20 +40,22 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the allocator's.
         if layout.size() < LARGE_BYTES {
+            // SAFETY: the caller's promises are the allocator's.
             unsafe { MiMalloc.alloc_zeroed(layout) }
         } else {
+            // SAFETY: the caller's promises are the allocator's.
             unsafe { System.alloc_zeroed(layout) }
         }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are the allocator's, which has this block by its size.
         if layout.size() < LARGE_BYTES {
+            // SAFETY: the caller's promises are the allocator's, which has this block by its size.
             unsafe { MiMalloc.dealloc(block, layout) }
         } else {
+            // SAFETY: the caller's promises are the allocator's, which has this block by its size.
             unsafe { System.dealloc(block, layout) }
         }
     }

@@ -13,7 +13,7 @@
 //! Properties of some devices:
 //! * `net_tap`: the kernel's side has the device's address. The port's station has the same address with the last bit
 //!   flipped. Every poll is a system call.
-//! * `net_af_packet` has a driver of the gateway's own ([`packet`]).
+//! * `net_af_packet` has a driver of the gateway's own (`packet`).
 //! * `net_af_packet` and `net_af_xdp` on a veth pair: the kernel leaves TCP and UDP checksums to hardware that does not
 //!   exist. The port computes them.
 //! * `net_af_xdp`: a VLAN tag that travels beside a frame is lost. The port turns off `rxvlan` on its interface; on a veth
