@@ -9,7 +9,7 @@ use core::hash::{Hash, Hasher};
 use std::hash::DefaultHasher;
 
 use pinion_sdk::headers::FlowKey;
-use pinion_sdk::lru::Lru;
+use pinion_sdk::lru::{Id, Lru};
 
 use crate::config::{BackendConfig, Config};
 use crate::maglev::{Backend, Maglev, Order, Part};
@@ -79,7 +79,7 @@ impl Backends {
             known.filter(|_| !begins).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
         // None, if the flow's backend is down and there is no other.
         let backend = kept.or_else(|| self.maglev.backend(hash(&flow)))?;
-        self.remember(flow, backend, now_ns);
+        self.remember_at(known, flow, backend, now_ns);
         Some(backend)
     }
 
@@ -96,7 +96,13 @@ impl Backends {
 
     /// Remembers that a flow belongs to a backend. If the table is full, forgets the flow unseen for longest.
     pub fn remember(&mut self, flow: FlowKey, backend: Backend, now_ns: u64) {
-        if let Some(id) = self.flows.find(&flow) {
+        self.remember_at(self.flows.find(&flow), flow, backend, now_ns);
+    }
+
+    /// Remembers it where it is known already, if it is.
+    #[inline]
+    fn remember_at(&mut self, known: Option<Id>, flow: FlowKey, backend: Backend, now_ns: u64) {
+        if let Some(id) = known {
             *self.flows.value_mut(id) = backend;
             return self.flows.touch(id, 0, now_ns);
         }
