@@ -211,6 +211,8 @@ impl Mailbox {
         judged.map(|()| collected)
     }
 
+    /// Inlined: its result is larger than what registers hold.
+    #[inline(always)]
     fn judge(&mut self, descriptor: Descriptor) -> Result<Transmission, Violation> {
         let Descriptor { slot, offset, len, port, way, .. } = descriptor;
         let to = match port {
