@@ -57,6 +57,8 @@ pub(crate) struct DpdkPort {
     interface: Option<Interface>,
     /// The flags of its files, if it is a tap.
     tap_flags: Option<i16>,
+    /// The address of the kernel's side when a tap was attached again. It may change later; the port's stays.
+    tap_mac: Option<[u8; 6]>,
     lengths: Lengths,
     /// Received frames may lack their checksums, without a mark.
     lacks_checksums: bool,
@@ -130,6 +132,7 @@ impl DpdkPort {
         let port = Self {
             config: config.clone(),
             tap_flags: alarms.descriptors().first().filter(|_| is_tap).and_then(tap::flags),
+            tap_mac: None,
             alarms,
             overflows: RingOverflows::default(),
             _member: member.map_err(watch_error)?,
@@ -192,6 +195,7 @@ impl DpdkPort {
     fn follow_tap(&mut self) {
         if let (Some(interface), Some(name)) = (&mut self.interface, tap::name(self.ethernet.device())) {
             interface.follow(name);
+            self.tap_mac = interface.mac().ok();
         }
     }
 
@@ -313,7 +317,10 @@ impl Port for DpdkPort {
     fn facts(&self) -> PortFacts {
         let interface = self.interface.as_ref();
         PortFacts {
-            mac: self.ethernet.station(interface.and_then(|interface| interface.mac().ok())),
+            mac: self.ethernet.station(match self.tap_flags {
+                Some(_) => self.tap_mac,
+                None => interface.and_then(|interface| interface.mac().ok()),
+            }),
             mtu: interface.and_then(|interface| interface.mtu().ok()).unwrap_or_else(|| self.ethernet.mtu()),
             link: self.link(),
             missed: self.ethernet.missed() + self.overflows.count(self.alarms.descriptors()),

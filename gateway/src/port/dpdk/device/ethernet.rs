@@ -275,14 +275,12 @@ impl Ethernet {
 
     /// Returns the address of the port's station. `of_interface` is that of the kernel's interface, if there is one.
     pub(crate) fn station(&self, of_interface: Option<[u8; 6]>) -> [u8; 6] {
+        let mut mac = of_interface.unwrap_or_else(|| self.mac());
         if self.driver() == "net_tap" {
-            // The kernel's interface is another station on the same wire. It may change its address; the port's stays next
-            // to the one that the device was made with.
-            let mut mac = self.mac();
+            // The device's address is that of the kernel's side. Two stations on one wire need different addresses.
             mac[5] ^= 1;
-            return mac;
         }
-        of_interface.unwrap_or_else(|| self.mac())
+        mac
     }
 
     pub(crate) fn mtu(&self) -> u16 {
