@@ -195,7 +195,6 @@ impl DpdkPort {
     fn follow_tap(&mut self) {
         if let (Some(interface), Some(name)) = (&mut self.interface, tap::name(self.ethernet.device())) {
             interface.follow(name);
-            self.tap_mac = interface.mac().ok();
         }
     }
 
@@ -337,6 +336,9 @@ impl Port for DpdkPort {
         self.link = self.link();
         if self.link != LinkState::Gone {
             self.looks = 0;
+            if was_gone {
+                self.tap_mac = self.interface.as_ref().and_then(|interface| interface.mac().ok());
+            }
         }
         if let Some(mtu) = self.interface.as_ref().and_then(|interface| interface.mtu().ok()) {
             self.lengths = Lengths::of(mtu.min(self.config.mtu), self.ethernet.device());
