@@ -62,7 +62,7 @@ fn a_tap_wakes_a_sleeping_thread() {
     let (namespace, interface) = (NetworkNamespace::new("w"), unique("w"));
     let mut port = lab.open(&format!("net_tap0,iface={interface}"));
     ip(&format!("link set {interface} netns {}", namespace.name));
-    namespace.address(&interface, port.facts().mac);
+    lab.introduce(&mut port, &namespace, &interface);
     a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &namespace);
 }
 
@@ -71,13 +71,13 @@ fn kernel_device_wakes_a_sleeper(driver: &str) {
     let veth = Veth::new("w");
     veth.set_up();
     let mut port = lab.open(&format!("{driver},iface={}", veth.near));
-    veth.namespace.address(&veth.far, port.facts().mac);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
     // An interface that goes down and up again is no frame. Afterwards, frames wake the thread as before.
     ip(&format!("link set {} down", veth.near));
     settle(&mut lab, &mut port);
     ip(&format!("link set {} up", veth.near));
-    veth.namespace.address_again(&veth.far, port.facts().mac);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     a_sleeping_thread_is_woken_by_frames_alone(&mut lab, &mut port, &veth.namespace);
 }
 

@@ -43,7 +43,7 @@ fn a_tap_moved_into_a_namespace_carries_frames_both_ways_and_disappears_with_its
     assert_eq!(port.facts().link, LinkState::Up);
     ip(&format!("link set {interface} netns {}", namespace.name));
     assert_eq!(port.facts().link, LinkState::Unknown);
-    namespace.address(&interface, port.facts().mac);
+    namespace.address(&interface);
     assert_eq!(caught_real_time_signals(), 0, "frames do not interrupt threads");
     pings_pass(&mut lab, &mut port, &namespace);
     drop(port);
@@ -60,7 +60,7 @@ fn a_tap_can_be_opened_inside_a_namespace() {
         PortConfig { network_namespace: Some(namespace.path()), mtu: 1504, ..PortConfig::new("inside", &device) };
     let mut port = dpdk::open(&config, &lab.pool).unwrap();
     assert!(!ip_succeeds(&format!("link show {interface}")), "it never was outside");
-    namespace.address(&interface, port.facts().mac);
+    namespace.address(&interface);
     assert_eq!((port.facts().link, port.facts().mtu), (LinkState::Up, 1504));
     pings_pass(&mut lab, &mut port, &namespace);
     ip(&format!("-n {} link set {interface} down", namespace.name));
@@ -76,7 +76,7 @@ fn af_packet_carries_frames_both_ways() {
     veth.set_up();
     let before = lab.pool.available();
     let mut port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
-    veth.namespace.address(&veth.far, port.facts().mac);
+    veth.namespace.address(&veth.far);
     assert_eq!(port.facts().link, LinkState::Up);
     pings_pass(&mut lab, &mut port, &veth.namespace);
     drop(port);
@@ -90,7 +90,7 @@ fn af_xdp_carries_frames_both_ways_and_takes_its_program_away() {
     veth.set_up();
     let before = lab.pool.available();
     let mut port = lab.open(&format!("net_af_xdp0,iface={}", veth.near));
-    veth.namespace.address(&veth.far, port.facts().mac);
+    veth.namespace.address(&veth.far);
     pings_pass(&mut lab, &mut port, &veth.namespace);
     drop(port);
     let gone = before - lab.pool.available();
@@ -107,7 +107,7 @@ fn af_xdp_sends_from_every_buffer_of_the_pool_and_receives_into_every_one() {
     let veth = Veth::new("e");
     veth.set_up();
     let mut port = lab.open(&format!("net_af_xdp0,iface={}", veth.near));
-    veth.namespace.address(&veth.far, port.facts().mac);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     let all = lab.pool.available();
     let mut frames = lab.frames(&burst(std::iter::repeat_n(60, all), None));
     let before = veth.namespace.received_by(&veth.far);
@@ -136,7 +136,7 @@ fn frames_that_find_the_ring_of_af_packet_full_count_as_missed() {
     let veth = Veth::new("o");
     veth.set_up();
     let mut port = lab.open(&format!("net_af_packet0,iface={},framecnt={RING}", veth.near));
-    veth.namespace.address(&veth.far, port.facts().mac);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     for round in 1..=2 {
         veth.namespace.send_datagrams(9000..9000 + SENT, 1);
         // The kernel may hand them over later. Those of earlier rounds still count.
@@ -189,7 +189,7 @@ fn a_port_carries_frames_up_to_its_mtu_and_drops_longer_ones() {
         let mut port = dpdk::open(&PortConfig { mtu, ..PortConfig::new("port", &device) }, &lab.pool).unwrap();
         assert_eq!(port.facts().mtu, mtu);
         assert_eq!(interface_mtu(&veth.near), mtu);
-        veth.namespace.address(&veth.far, port.facts().mac);
+        veth.namespace.address(&veth.far);
         ip(&format!("-n {} link set {} mtu {mtu}", veth.namespace.name, veth.far));
         let pinger = veth.namespace.ping(20, u32::from(mtu) - 28);
         assert!(lab.answer_pings(&mut port, pinger), "{driver}: {:?}", port.counters());
@@ -287,7 +287,7 @@ fn a_device_that_checks_checksums_tells_what_it_found() {
         ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
     };
     let mut port = dpdk::open(&config, &lab.pool).unwrap();
-    namespace.address(&interface, port.facts().mac);
+    lab.introduce(&mut port, &namespace, &interface);
     namespace.send_datagrams(9000..9001, 1);
     assert_eq!(lab.receive_facts(&mut port), RX_IP_CHECKSUM_GOOD | RX_L4_CHECKSUM_GOOD);
     namespace.send_wrong_datagram();
@@ -305,7 +305,8 @@ fn frames_of_other_interfaces_do_not_come_in_while_a_packet_socket_opens() {
     let [veth, other] = ["o", "p"].map(Veth::new);
     for veth in [&veth, &other] {
         veth.set_up();
-        veth.namespace.address(&veth.far, [2, 0, 0, 0, 0, 1]);
+        let mut port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
+        lab.introduce(&mut port, &veth.namespace, &veth.far);
     }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

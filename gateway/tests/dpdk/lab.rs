@@ -104,9 +104,19 @@ impl Lab {
         facts.bits().into()
     }
 
-    /// Answers echo requests until the process that sends them ends. Returns whether that process succeeded.
+    /// Gives `interface` an address, and has its kernel ask who is 10.201.0.2, so that what it sends there later comes at once.
+    pub(crate) fn introduce(&mut self, port: &mut Box<dyn Port>, namespace: &NetworkNamespace, interface: &str) {
+        namespace.address(interface);
+        let pinger = namespace.ping(1, 0);
+        assert!(self.answer_pings(port, pinger), "{:?}", port.counters());
+        self.receive_all(port);
+    }
+
+    /// Answers who asks for 10.201.0.2, and echo requests, until the process that sends them ends. Returns whether that process
+    /// succeeded.
     pub(crate) fn answer_pings(&mut self, port: &mut Box<dyn Port>, mut pinger: Child) -> bool {
         let (mut frames, started) = (Vec::with_capacity(64), Instant::now());
+        let mac = port.facts().mac;
         loop {
             if let Some(status) = pinger.try_wait().expect("the pinger can be waited for") {
                 return status.success();
@@ -119,7 +129,7 @@ impl Lab {
             port.receive(&mut frames, 64);
             let (mut replies, mut others) = (Vec::new(), Vec::new());
             for mut frame in frames.drain(..) {
-                if turn_into_reply(frame.bytes_mut()) {
+                if turn_into_reply(frame.bytes_mut(), mac) {
                     replies.push(frame);
                 } else {
                     others.push(frame.into_buffer());
@@ -131,8 +141,16 @@ impl Lab {
     }
 }
 
-/// Turns an IPv4 echo request into its reply; leaves anything else unchanged.
-fn turn_into_reply(frame: &mut [u8]) -> bool {
+/// Turns a question for the address of 10.201.0.2, or an IPv4 echo request, into its reply; leaves anything else unchanged.
+fn turn_into_reply(frame: &mut [u8], mac: [u8; 6]) -> bool {
+    if frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == [10, 201, 0, 2] {
+        frame.copy_within(6..12, 0);
+        frame[6..12].copy_from_slice(&mac);
+        frame[21] = 2;
+        frame.copy_within(22..32, 32);
+        frame[22..32].copy_from_slice(&[&mac[..], &[10, 201, 0, 2]].concat());
+        return true;
+    }
     let is_request =
         frame.len() >= 42 && frame[12..14] == [8, 0] && frame[14] == 0x45 && frame[23] == 1 && frame[34] == 8;
     if is_request {
@@ -172,6 +190,8 @@ impl NetworkNamespace {
         ip(&format!("netns add {}", namespace.name));
         // No frames except those of the test.
         namespace.exec("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+        // Nor questions for a neighbour that is known already.
+        namespace.exec("sysctl -qw net.ipv4.neigh.default.base_reachable_time_ms=3600000");
         namespace
     }
 
@@ -183,19 +203,11 @@ impl NetworkNamespace {
         ip(&format!("netns exec {} {command}", self.name));
     }
 
-    /// Gives `interface` an address and a neighbour 10.201.0.2 at `mac`.
-    pub(crate) fn address(&self, interface: &str, mac: [u8; 6]) {
-        let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
+    /// Gives `interface` the address 10.201.0.1.
+    pub(crate) fn address(&self, interface: &str) {
         let name = &self.name;
-        ip(&format!("-n {name} addr add 10.201.0.1/24 dev {interface}"));
+        ip(&format!("-n {name} addr replace 10.201.0.1/24 dev {interface}"));
         ip(&format!("-n {name} link set {interface} up"));
-        ip(&format!("-n {name} neigh replace 10.201.0.2 lladdr {mac} dev {interface} nud permanent"));
-    }
-
-    /// Does the same again after the interface was set down.
-    pub(crate) fn address_again(&self, interface: &str, mac: [u8; 6]) {
-        ip_succeeds(&format!("-n {} addr del 10.201.0.1/24 dev {interface}", self.name));
-        self.address(interface, mac);
     }
 
     /// Pings 10.201.0.2 once, without waiting for an answer.

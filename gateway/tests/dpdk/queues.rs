@@ -41,7 +41,7 @@ fn af_packet_has_the_kernel_spread_flows_over_two_queues() {
     veth.set_up();
     let mut port = open(&lab, &format!("net_af_packet0,iface={}", veth.near), 2);
     assert!(port.descriptors().len() >= 2);
-    veth.namespace.address(&veth.far, port.facts().mac);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     all_flows_arrive_in_order(&mut lab, &mut port, &veth.namespace);
 }
 
@@ -55,7 +55,7 @@ fn a_tap_has_two_queues_if_wanted() {
         ..PortConfig::new("port", &format!("net_tap0,iface={interface}"))
     };
     let mut port = dpdk::open(&config, &lab.pool).unwrap();
-    namespace.address(&interface, port.facts().mac);
+    lab.introduce(&mut port, &namespace, &interface);
     all_flows_arrive_in_order(&mut lab, &mut port, &namespace);
 }
 

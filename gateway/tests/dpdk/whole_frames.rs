@@ -47,7 +47,7 @@ fn on_a_tap_tags_arrive_as_they_were_sent_both_ways() {
     let mut lab = Lab::enter();
     let (namespace, interface) = (NetworkNamespace::new("z"), unique("z"));
     let mut port = tap(&lab, &namespace, &interface);
-    namespace.address(&interface, port.facts().mac);
+    namespace.address(&interface);
     lab.receive_all(&mut port);
     tags_arrive_both_ways(&mut lab, &mut port, &namespace, &interface);
 }
@@ -115,7 +115,7 @@ fn checksums_that_a_kernel_left_to_hardware_are_completed_and_wrong_ones_stay_wr
         (tap(&lab, &namespace, &interface), &namespace, &interface, 0),
     ];
     for (mut port, namespace, interface, completed) in ports {
-        namespace.address(interface, port.facts().mac);
+        lab.introduce(&mut port, namespace, interface);
         namespace.send_datagrams(9000..9064, 1);
         for frame in lab.receive(&mut port, 64) {
             assert!(has_right_checksum(&frame), "{} {frame:02x?}", port.device());

@@ -69,6 +69,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     run.progress.step("packets after a pause, to the kernel");
     let lab = Lab::new();
     lab.answer_by_kernel();
+    in_client(|| wake(&lab, 1, Duration::ZERO))?;
     let (kernel, _) = in_client(|| wake(&lab, options.wakes, PAUSE_MIN))?;
 
     let figures = Figures {

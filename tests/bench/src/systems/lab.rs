@@ -4,7 +4,8 @@
 //!   "client": eth0 10.77.0.10/24 ----- veth ----- "server": port0, for the system under test
 //! ```
 //!
-//! The kernel sends no traffic of its own: IPv6 is off, and both ends have static entries for each other's MAC address.
+//! The kernels send no traffic of their own while something is measured: IPv6 is off, and whom they have once asked for its MAC address
+//! they do not ask again for an hour. The first ping, which does not count, makes them ask.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -21,8 +22,6 @@ use pinion_tests::until::{SOON, until};
 pub(crate) const PORT: &str = "port0";
 const CLIENT_PORT: &str = "eth0";
 const CLIENT: &str = "10.77.0.10";
-const CLIENT_MAC: &str = "02:70:69:6e:01:01";
-const SERVER_MAC: &str = "02:70:69:6e:01:02";
 
 /// The namespaces; removed when dropped.
 #[derive(Debug)]
@@ -39,17 +38,13 @@ impl Lab {
             silence(namespace);
         }
         lab.client.connect(CLIENT_PORT, &lab.server, PORT);
-        lab.client.ip(&format!("link set {CLIENT_PORT} address {CLIENT_MAC}"));
-        lab.server.ip(&format!("link set {PORT} address {SERVER_MAC}"));
         lab.client.ip(&format!("address add {CLIENT}/24 dev {CLIENT_PORT}"));
-        lab.client.ip(&format!("neighbor replace {NODE} lladdr {SERVER_MAC} dev {CLIENT_PORT} nud permanent"));
         lab
     }
 
     /// Configures the kernel to answer pings itself.
     pub(crate) fn answer_by_kernel(&self) {
         self.server.ip(&format!("address add {NODE}/24 dev {PORT}"));
-        self.server.ip(&format!("neighbor replace {CLIENT} lladdr {CLIENT_MAC} dev {PORT} nud permanent"));
     }
 
     /// Starts a node on the server's interface, with these settings before its ports, whose `icmp-echo` answers pings.
@@ -74,11 +69,15 @@ impl Lab {
     }
 }
 
-/// Keeps the kernel from sending packets of its own on interfaces that are created in this namespace from now on.
+/// Keeps the kernel from sending packets of its own on interfaces that are created in this namespace from now on, but for what it must ask
+/// before it can send what it is told to.
 pub(crate) fn silence(namespace: &Namespace) {
-    for whose in ["all", "default"] {
-        let order = format!("echo 1 > /proc/sys/net/ipv6/conf/{whose}/disable_ipv6");
-        run(namespace.command("sh").args(["-c", &order]));
+    for (key, value) in [
+        ("ipv6/conf/all/disable_ipv6", "1"),
+        ("ipv6/conf/default/disable_ipv6", "1"),
+        ("ipv4/neigh/default/base_reachable_time_ms", "3600000"),
+    ] {
+        run(namespace.command("sh").args(["-c", &format!("echo {value} > /proc/sys/net/{key}")]));
     }
 }
 
