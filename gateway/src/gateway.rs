@@ -25,47 +25,42 @@ mod deferred_burst;
 mod fragments;
 mod handover;
 mod invocations;
+mod net_in;
 mod net_out;
 mod observer;
 mod outbound;
 mod poll;
+mod port_state;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use pinion_mma::buffer::Frame;
-use pinion_mma::id::{FwpId, PortIndex};
+use pinion_mma::id::PortIndex;
 use pinion_mma::stopwatch::Stopwatch;
 use pinion_mma::tuning;
 use pinion_mma::tuning::upcoming::UpcomingInstances;
-use smoltcp::wire::EthernetAddress;
 
 use self::buffer_return::{BufferReturn, TAKEN_AT_ONCE};
 use self::config::check;
 pub use self::config::{GatewayConfig, GatewayError, PORTS_MAX, PortSetup};
-use self::deferred_burst::DeferredBurst;
 use self::handover::Handover;
 use self::net_out::NetOut;
 pub use self::observer::{Observer, PortObserver};
+use self::port_state::{PortState, port_states, reverse_paths};
 use crate::assign::addresses::OwnAddresses;
-use crate::assign::{Assigner, Assignment, Read, SweepShare};
+use crate::assign::{Assigner, Read, SweepShare};
 use crate::drops::DropReason;
-use crate::flows::InstanceKey;
 use crate::flows::fragments::Fragments;
 use crate::flows::pending::Pending;
-use crate::flows::sources::SourcePrefix;
 use crate::fwp_times::{ActivationClock, KeepAlives};
 use crate::headers::{self, Ingress, TcpEvent};
 use crate::id::ChainIndex;
 use crate::invoke::{INVOKE_PORT, InvokePort};
 use crate::messages::outbox::Outbox;
 use crate::messages::{Command, UNPROVEN_AT_ONCE};
-use crate::neighbors::answer_rate::AnswerRate;
-use crate::neighbors::messages;
-use crate::neighbors::network::{Network, NetworkSetup};
-use crate::neighbors::reverse_path::ReversePaths;
-use crate::port::{Alarm, BufferPool, Port, PortFacts, Promiscuous};
+use crate::port::Alarm;
 
 /// How long a frame may wait for a chain instance. In nanoseconds.
 pub const PENDING_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -115,59 +110,6 @@ pub struct Gateway {
     /// When the ports' facts were last queried.
     facts_ns: u64,
     stopwatch: Stopwatch,
-}
-
-struct PortState {
-    port: Box<dyn Port>,
-    index: PortIndex,
-    station: EthernetAddress,
-    /// The networks that it is in, and the number of the first among those of all ports.
-    networks: Box<[Network]>,
-    first_network: u16,
-    /// How many of its addresses have been announced.
-    announced: usize,
-    answer_rate: AnswerRate,
-    promiscuous: Promiscuous,
-    deferred: DeferredBurst,
-    /// Frames to transmit; at most a burst.
-    tx_batch: Vec<Frame>,
-}
-
-impl PortState {
-    /// Returns the hardware address that a frame must have as its destination to be received: the port's own, or in
-    /// promiscuous mode whichever the frame has.
-    fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
-        match (self.promiscuous, frame.first_chunk()) {
-            (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
-            _ => self.station,
-        }
-    }
-
-    /// Takes over the hardware address of a device that was made again, and announces the port's addresses anew if its
-    /// link was down.
-    fn follow(&mut self, facts: &PortFacts, was_down: bool) {
-        let station = EthernetAddress(facts.mac);
-        if station != self.station {
-            self.station = station;
-            self.networks.iter_mut().for_each(|network| network.set_station(station));
-        }
-        if was_down && !facts.link.is_down() {
-            self.announced = 0;
-        }
-    }
-
-    fn transmit(&mut self, pool: &mut dyn BufferPool) {
-        if !self.tx_batch.is_empty() {
-            self.port.transmit(&mut self.tx_batch, pool);
-        }
-    }
-
-    fn enqueue_tx(&mut self, frame: Frame, pool: &mut dyn BufferPool) {
-        if self.tx_batch.len() == self.tx_batch.capacity() {
-            self.transmit(pool);
-        }
-        self.tx_batch.push(frame);
-    }
 }
 
 impl Gateway {
@@ -392,169 +334,6 @@ impl Gateway {
         (0..EXPIRED_PER_POLL).take_while(expire).count()
     }
 
-    fn net_in(&mut self, port: usize, now_ns: u64) -> usize {
-        let (count, delivered) = if self.ports[port].deferred.is_empty() {
-            self.take_in_burst(port, now_ns)
-        } else {
-            self.take_in_deferred(port, now_ns)
-        };
-        if delivered > 0 {
-            self.bin.observer.port(self.ports[port].index).delivered.add(delivered);
-        }
-        count
-    }
-
-    /// Takes in what the device has received, up to the first frame of a new client if that interrupts a burst. Returns
-    /// how many frames were received, and how many went to instances.
-    fn take_in_burst(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
-        let mut received = std::mem::take(&mut self.received);
-        let count = self.ports[port].port.receive(&mut received, self.burst);
-        // Frames may have arrived while the kernel had preempted this thread within the poll: their clients wait from
-        // now on.
-        let received_ns = if self.ends_bursts && count > 1 { self.assigner.misses().now_ns() } else { now_ns };
-        self.follow_before(count, now_ns);
-        let mut reads = std::mem::take(&mut self.reads);
-        self.read_burst(port, &mut received, &mut reads[..count]);
-        let (mut delivered, before) = (0, self.assigner.activations());
-        let mut left = received.drain(..).zip(&reads);
-        while let Some((frame, read)) = left.next() {
-            delivered += self.take_in(port, frame, read, now_ns);
-            if self.ends_bursts && self.assigner.activations() != before {
-                let Self { ports, assigner, .. } = self;
-                let rest = left.by_ref().map(|(frame, read)| (frame, assigner.long_way(read)));
-                ports[port].deferred.keep(rest, received_ns, now_ns);
-            }
-        }
-        drop(left);
-        (self.received, self.reads) = (received, reads);
-        (count, delivered)
-    }
-
-    /// Takes in the deferred rest of a burst, under the same rules as [`Gateway::take_in_burst`].
-    #[inline(never)]
-    fn take_in_deferred(&mut self, port: usize, now_ns: u64) -> (usize, u64) {
-        let can_wait = self.ports[port].deferred.can_wait(now_ns);
-        // The clients have waited since the burst was received, whatever the thread did meanwhile.
-        self.assigner.set_arrival_time(Some(self.ports[port].deferred.received_ns()));
-        let (mut count, mut delivered, before) = (0, 0, self.assigner.activations());
-        while let Some((frame, read)) = self.ports[port].deferred.take() {
-            delivered += self.take_in(port, frame, &read, now_ns);
-            count += 1;
-            if can_wait && self.assigner.activations() != before {
-                break;
-            }
-        }
-        self.assigner.set_arrival_time(None);
-        (count, delivered)
-    }
-
-    fn read_burst(&mut self, port: usize, frames: &mut [Frame], reads: &mut [Read]) {
-        let state = &self.ports[port];
-        for (frame, read) in frames.iter_mut().zip(&mut *reads) {
-            frame.set_port(state.index);
-            let bytes = frame.bytes();
-            self.assigner.read(bytes, state.index, state.receiver_of(bytes), read);
-        }
-        reads.iter_mut().for_each(|read| self.assigner.fetch(read));
-    }
-
-    /// Delivers a frame to its instance, holds, answers or drops it. Returns how many frames went to an instance: 1 or
-    /// 0.
-    #[inline(always)]
-    fn take_in(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) -> u64 {
-        let entry = match self.assigner.assign(read, frame.bytes(), now_ns) {
-            Some(Assignment::To(entry)) => entry,
-            Some(other) => {
-                self.take_in_unassigned(frame, read, &other, now_ns);
-                return 0;
-            }
-            None => {
-                self.take_in_other(port, frame, read, now_ns);
-                return 0;
-            }
-        };
-        match self.handover.stage(frame, entry) {
-            Ok(()) => 1,
-            Err(frame) => {
-                self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns);
-                0
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn take_in_unassigned(&mut self, frame: Frame, read: &Read, why: &Assignment, now_ns: u64) {
-        match why {
-            Assignment::Join { key, source, otherwise } if !self.pending.has(key) => {
-                if let Some(source) = source {
-                    self.assigner.note_refused(key.chain, *source);
-                }
-                self.bin.drop_of_chain(frame, Some(key.chain), *otherwise);
-            }
-            Assignment::Join { key, .. } => {
-                // The launcher may have forgotten, with changed rules, that an instance is wanted.
-                self.assigner.want_more(key);
-                self.hold(frame, key, None, now_ns);
-            }
-            Assignment::Wait { key, source } => self.hold(frame, key, *source, now_ns),
-            Assignment::Drop(reason @ (DropReason::LauncherBusy | DropReason::NoInstance)) => {
-                self.drop_of_chain(frame, read, *reason, now_ns);
-            }
-            // No rule applies to it, or none with a chain.
-            Assignment::Drop(reason) => self.bin.drop_frame(frame, *reason),
-            Assignment::To(_) => debug_assert!(false, "what is assigned is staged"),
-        }
-    }
-
-    /// Lets a frame wait for an instance of its key, or drops it if too many wait.
-    fn hold(&mut self, frame: Frame, key: &InstanceKey, source: Option<SourcePrefix>, now_ns: u64) {
-        let Self { pending, assigner, bin, .. } = self;
-        let tenant = assigner.tenant(key.chain);
-        let share = || assigner.take_share(key.chain, source);
-        if let Err(frame) = pending.hold(key, tenant, frame, now_ns, share) {
-            bin.drop_of_chain(frame, Some(key.chain), DropReason::PendingFull);
-        }
-    }
-
-    #[inline(never)]
-    fn take_in_other(&mut self, port: usize, frame: Frame, read: &Read, now_ns: u64) {
-        match read {
-            Read::TcpEvent { flow, lead, milestone } => {
-                // The gateway must not name an instance to MMA after it has told the launcher that the instance is
-                // released.
-                if *milestone == TcpEvent::Opens {
-                    self.handover.hand_over();
-                }
-                match self.assigner.assign_milestone(*lead, flow, *milestone, frame.bytes(), now_ns) {
-                    Assignment::To(entry) => self.take_in_milestone(port, frame, read, entry, now_ns),
-                    other => self.take_in_unassigned(frame, read, &other, now_ns),
-                }
-            }
-            Read::IcmpError { flow, lead } => match self.assigner.assign_error(*lead, flow, frame.bytes(), now_ns) {
-                Assignment::To(entry) => self.take_in_milestone(port, frame, read, entry, now_ns),
-                other => self.take_in_unassigned(frame, read, &other, now_ns),
-            },
-            Read::Fragment(fragment) => self.take_in_fragment(port, frame, fragment, now_ns),
-            Read::Arp(vlan) => self.hear(port, frame, *vlan, messages::read_arp, now_ns),
-            Read::NeighborDiscovery(vlan) => self.hear(port, frame, *vlan, messages::read_discovery, now_ns),
-            Read::Drop(reason) => self.bin.drop_frame(frame, *reason),
-            Read::Known { .. } | Read::Flow { .. } => debug_assert!(false, "flows are assigned"),
-        }
-    }
-
-    fn take_in_milestone(&mut self, port: usize, frame: Frame, read: &Read, entry: FwpId, now_ns: u64) {
-        match self.handover.stage(frame, entry) {
-            Ok(()) => self.bin.observer.port(self.ports[port].index).delivered.add(1),
-            Err(frame) => self.drop_of_chain(frame, read, DropReason::MmaBusy, now_ns),
-        }
-    }
-
-    #[cold]
-    fn drop_of_chain(&mut self, frame: Frame, read: &Read, reason: DropReason, now_ns: u64) {
-        let chain = self.assigner.chain_of(read, now_ns);
-        self.bin.drop_of_chain(frame, chain, reason);
-    }
-
     fn sweep(&mut self, now_ns: u64) -> usize {
         let elapsed_ns = now_ns.saturating_sub(self.swept_ns);
         if elapsed_ns < SWEEP_INTERVAL_NS {
@@ -609,45 +388,6 @@ impl Drop for Gateway {
             tx_batch.drain(..).chain(deferred).for_each(|frame| bin.take(frame.into_buffer()));
         }
         bin.close();
-    }
-}
-
-fn port_states(setups: Vec<PortSetup>, burst: usize) -> Box<[PortState]> {
-    let mut first_network = 0;
-    let state = |(index, setup): (u16, PortSetup)| {
-        let state = port_state(PortIndex(index), setup, burst, first_network);
-        first_network += state.networks.len() as u16;
-        state
-    };
-    (0..).zip(setups).map(state).collect()
-}
-
-/// Returns where sources are reached by the ports' routes.
-fn reverse_paths(setups: &[PortSetup]) -> ReversePaths {
-    let networks = (0..).zip(setups).flat_map(|(index, setup)| {
-        let station = EthernetAddress(setup.port.facts().mac);
-        let network = move |network: &NetworkSetup| {
-            (Ingress { port: PortIndex(index), vlan: network.vlan }, Network::new(network, station))
-        };
-        setup.networks.iter().map(network)
-    });
-    ReversePaths::new(networks.collect(), setups.iter().map(|setup| setup.reverse_path).collect())
-}
-
-fn port_state(index: PortIndex, setup: PortSetup, burst: usize, first_network: u16) -> PortState {
-    let PortSetup { port, networks, .. } = setup;
-    let station = EthernetAddress(port.facts().mac);
-    PortState {
-        index,
-        station,
-        networks: networks.iter().map(|network| Network::new(network, station)).collect(),
-        first_network,
-        announced: 0,
-        answer_rate: AnswerRate::new(),
-        promiscuous: port.promiscuous(),
-        deferred: DeferredBurst::new(burst),
-        tx_batch: Vec::with_capacity(burst),
-        port,
     }
 }
 

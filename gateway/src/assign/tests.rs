@@ -5,7 +5,7 @@ use super::*;
 use crate::flows::ClientLabel;
 use crate::flows::fragments::Fragments;
 use crate::headers::{Ingress, Part, Vlan};
-use crate::id::ChainGeneration;
+use crate::id::{ChainGeneration, InstanceId};
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
 use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::{self as frames, *};

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::headers::{Ingress, Vlan};
-use crate::id::ChainGeneration;
+use crate::id::{ChainGeneration, InstanceId};
 use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
 use crate::test_frames::*;
 use pinion_mma::id::TenantIndex;

@@ -1,0 +1,105 @@
+//! A port of the gateway: its device, the networks that it is in, and what it has yet to transmit.
+
+use pinion_mma::buffer::Frame;
+use pinion_mma::id::PortIndex;
+use smoltcp::wire::EthernetAddress;
+
+use super::config::PortSetup;
+use super::deferred_burst::DeferredBurst;
+use crate::headers::Ingress;
+use crate::neighbors::answer_rate::AnswerRate;
+use crate::neighbors::network::{Network, NetworkSetup};
+use crate::neighbors::reverse_path::ReversePaths;
+use crate::port::{BufferPool, Port, PortFacts, Promiscuous};
+
+pub(super) struct PortState {
+    pub(super) port: Box<dyn Port>,
+    pub(super) index: PortIndex,
+    pub(super) station: EthernetAddress,
+    /// The networks that it is in, and the number of the first among those of all ports.
+    pub(super) networks: Box<[Network]>,
+    pub(super) first_network: u16,
+    /// How many of its addresses have been announced.
+    pub(super) announced: usize,
+    pub(super) answer_rate: AnswerRate,
+    pub(super) promiscuous: Promiscuous,
+    pub(super) deferred: DeferredBurst,
+    /// Frames to transmit; at most a burst.
+    pub(super) tx_batch: Vec<Frame>,
+}
+
+impl PortState {
+    /// Returns the hardware address that a frame must have as its destination to be received: the port's own, or in
+    /// promiscuous mode whichever the frame has.
+    pub(super) fn receiver_of(&self, frame: &[u8]) -> EthernetAddress {
+        match (self.promiscuous, frame.first_chunk()) {
+            (Promiscuous::Yes, Some(receiver)) => EthernetAddress(*receiver),
+            _ => self.station,
+        }
+    }
+
+    /// Takes over the hardware address of a device that was made again, and announces the port's addresses anew if its
+    /// link was down.
+    pub(super) fn follow(&mut self, facts: &PortFacts, was_down: bool) {
+        let station = EthernetAddress(facts.mac);
+        if station != self.station {
+            self.station = station;
+            self.networks.iter_mut().for_each(|network| network.set_station(station));
+        }
+        if was_down && !facts.link.is_down() {
+            self.announced = 0;
+        }
+    }
+
+    pub(super) fn transmit(&mut self, pool: &mut dyn BufferPool) {
+        if !self.tx_batch.is_empty() {
+            self.port.transmit(&mut self.tx_batch, pool);
+        }
+    }
+
+    pub(super) fn enqueue_tx(&mut self, frame: Frame, pool: &mut dyn BufferPool) {
+        if self.tx_batch.len() == self.tx_batch.capacity() {
+            self.transmit(pool);
+        }
+        self.tx_batch.push(frame);
+    }
+}
+
+pub(super) fn port_states(setups: Vec<PortSetup>, burst: usize) -> Box<[PortState]> {
+    let mut first_network = 0;
+    let state = |(index, setup): (u16, PortSetup)| {
+        let state = port_state(PortIndex(index), setup, burst, first_network);
+        first_network += state.networks.len() as u16;
+        state
+    };
+    (0..).zip(setups).map(state).collect()
+}
+
+/// Returns where sources are reached by the ports' routes.
+pub(super) fn reverse_paths(setups: &[PortSetup]) -> ReversePaths {
+    let networks = (0..).zip(setups).flat_map(|(index, setup)| {
+        let station = EthernetAddress(setup.port.facts().mac);
+        let network = move |network: &NetworkSetup| {
+            (Ingress { port: PortIndex(index), vlan: network.vlan }, Network::new(network, station))
+        };
+        setup.networks.iter().map(network)
+    });
+    ReversePaths::new(networks.collect(), setups.iter().map(|setup| setup.reverse_path).collect())
+}
+
+fn port_state(index: PortIndex, setup: PortSetup, burst: usize, first_network: u16) -> PortState {
+    let PortSetup { port, networks, .. } = setup;
+    let station = EthernetAddress(port.facts().mac);
+    PortState {
+        index,
+        station,
+        networks: networks.iter().map(|network| Network::new(network, station)).collect(),
+        first_network,
+        announced: 0,
+        answer_rate: AnswerRate::new(),
+        promiscuous: port.promiscuous(),
+        deferred: DeferredBurst::new(burst),
+        tx_batch: Vec::with_capacity(burst),
+        port,
+    }
+}
