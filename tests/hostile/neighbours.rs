@@ -307,8 +307,11 @@ fn percentile_99_us(mut times: Vec<Duration>) -> u64 {
     times[times.len() * 99 / 100].as_micros() as u64
 }
 
-/// Returns how many of the neighbours' packets were dropped, by tenant, place and reason, but for those that their functions did not want:
-/// which were sent in their names.
+/// Reasons for which only packets are dropped that others have sent in the neighbours' names: their functions did not want these, and the
+/// neighbours send no fragments.
+const OF_FORGED: [&str; 2] = ["dropped-by-function", "overlapping-fragment"];
+
+/// Returns how many of the neighbours' packets were dropped, by tenant, place and reason.
 fn dropped(bed: &Bed) -> BTreeMap<String, u64> {
     let status = bed.node.cli().status();
     let chains = status["chains"].as_array().expect("a list of chains");
@@ -317,7 +320,8 @@ fn dropped(bed: &Bed) -> BTreeMap<String, u64> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let name = text(&chain["tenant"]);
         let drops = chain["drops"].as_array().cloned().unwrap_or_default();
-        let drops = drops.into_iter().filter(|drop| drop["reason"] != "dropped-by-function").map(move |drop| {
+        let forged = |drop: &Value| OF_FORGED.iter().any(|reason| drop["reason"] == *reason);
+        let drops = drops.into_iter().filter(|drop| !forged(drop)).map(move |drop| {
             let reason = format!("{name}, {}: {}", text(&drop["place"]), text(&drop["reason"]));
             (reason, drop["count"].as_u64().expect("a number"))
         });
