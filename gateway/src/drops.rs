@@ -102,14 +102,17 @@ pub enum DropReason {
     Malformed,
     /// A frame that was to leave carries neither IPv4 nor IPv6.
     NotIp,
-    /// A frame that was to leave is of a kind that only the node sends: ARP, router or neighbour discovery, or a message
-    /// between bridges.
+    /// A frame that was to leave is of a kind that only the node sends: ARP, router or neighbour discovery, a redirect, or a
+    /// message between bridges.
     NodeOnly,
+    /// A frame that was to leave was to do so by a port that its tenant is not granted.
+    ForeignPort,
     /// A frame that was to leave has another station as its source than the port's.
     ForeignStation,
     /// A frame that was to leave is in a VLAN that no rule of its chain names.
     ForeignVlan,
-    /// A packet that was to leave has a source address that neither is its tenant's nor came in by its chain.
+    /// A packet that was to leave has a source address that neither is its tenant's nor came in by its chain, or that no host
+    /// can have.
     ForgedSource,
     /// No route of the port leads to the address that a packet was to leave for.
     NoRoute,
@@ -121,7 +124,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::Truncated,
         Self::BadVersion,
         Self::BadLength,
@@ -164,6 +167,7 @@ impl DropReason {
         Self::Malformed,
         Self::NotIp,
         Self::NodeOnly,
+        Self::ForeignPort,
         Self::ForeignStation,
         Self::ForeignVlan,
         Self::ForgedSource,
@@ -218,6 +222,7 @@ impl DropReason {
             Self::Malformed => "malformed",
             Self::NotIp => "not-ip",
             Self::NodeOnly => "node-only",
+            Self::ForeignPort => "foreign-port",
             Self::ForeignStation => "foreign-station",
             Self::ForeignVlan => "foreign-vlan",
             Self::ForgedSource => "forged-source",
@@ -271,7 +276,7 @@ impl DropCounters {
 }
 
 /// The reasons that are counted by chain: those for frames whose chain is known.
-const OF_CHAINS: [DropReason; 16] = [
+const OF_CHAINS: [DropReason; 18] = [
     DropReason::NoConnection,
     DropReason::SourceLimit,
     DropReason::NoInstance,
@@ -283,11 +288,13 @@ const OF_CHAINS: [DropReason; 16] = [
     DropReason::Malformed,
     DropReason::NotIp,
     DropReason::NodeOnly,
+    DropReason::ForeignPort,
     DropReason::ForeignStation,
     DropReason::ForeignVlan,
     DropReason::ForgedSource,
     DropReason::NoRoute,
     DropReason::UnresolvedNeighbor,
+    DropReason::FlowClosed,
 ];
 
 /// Dropped frames of one chain, which are also among the port's drops. Only the gateway's thread writes it.

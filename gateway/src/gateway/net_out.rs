@@ -176,7 +176,7 @@ impl Gateway {
                 (Some(state), _) => {
                     let (rules, origins, mut claims) = assigner.known_of_leaving();
                     let is_of_flow = |packet: Leaving<'_>| claims.is_of_flow(packet, (sender, state.index), now_ns);
-                    let by = (rules.sender(sender), state.station);
+                    let by = (rules.sender(sender), state.index, state.station);
                     match out.judge.judge(origins, frame.bytes(), by, is_of_flow, now_ns) {
                         Ok(Exit::AsItIs) => state.enqueue_tx(frame, &mut *bin.pool),
                         Ok(Exit::ByNode { vlan, to }) => out.route(state, bin, frame, (sender, vlan, to), now_ns),

@@ -5,13 +5,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use pinion_mma::ways::direction::PortSet;
 
 use super::origins::Owner;
 use crate::headers::Vlan;
 
 /// What the frames of a chain may be when they leave.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MaySend {
+    /// The ports that they may leave by.
+    pub ports: PortSet,
     /// The networks whose addresses may be the source of its packets, in addition to those that came in by the chain.
     pub sources: Arc<[IpNet]>,
     /// Whether they may come from any address and any station.
@@ -20,6 +23,14 @@ pub struct MaySend {
     pub routed: bool,
     /// The flows that its functions may open.
     pub outbound: Arc<[OutboundGrant]>,
+}
+
+impl Default for MaySend {
+    /// From no address but those that came in, by any port.
+    fn default() -> Self {
+        let (sources, outbound) = (Arc::default(), Arc::default());
+        Self { ports: PortSet::ALL, sources, transparent: false, routed: false, outbound }
+    }
 }
 
 impl MaySend {

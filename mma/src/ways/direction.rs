@@ -31,6 +31,8 @@ pub struct PortSet(u64);
 impl PortSet {
     /// The empty set.
     pub const EMPTY: Self = Self(0);
+    /// All ports that can be in a set.
+    pub const ALL: Self = Self(u64::MAX);
     /// Ports from this one on cannot be in a set. A gateway has fewer.
     pub const PORTS_MAX: u16 = u64::BITS as u16;
 

@@ -404,7 +404,7 @@ impl ActiveChains {
                 Err(reason) => warnings.push(format!("rule {tenant}/{name} is unavailable: {reason}")),
             }
         }
-        let sources = SourcesOfTenants::of(state);
+        let sources = SourcesOfTenants::of(state, &self.ports);
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
             generation: entry.generation,
