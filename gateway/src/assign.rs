@@ -25,11 +25,11 @@ use pinion_mma::id::{FwpId, PortIndex, TenantIndex};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 use smoltcp::wire::EthernetAddress;
 
-use self::addresses::OwnAddresses;
+use self::addresses::{Destination, OwnAddresses};
 pub(crate) use self::lifetimes::SweepShare;
 use self::outbound::Claims;
 use crate::drops::DropReason;
-use crate::flows::cache::{FlowCache, FlowLookup, Verdict};
+use crate::flows::cache::{FlowCache, FlowLookup, Found, Verdict};
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, KeyHash, Released, SlotRef};
 use crate::flows::recent_flows::RecentFlows;
@@ -45,7 +45,7 @@ use crate::messages::Event;
 use crate::messages::outbox::Outbox;
 use crate::neighbors::reverse_path::ReversePaths;
 use crate::outbound::{FLOWS_MAX, OutboundFlows};
-use crate::rules::{Redelivery, RuleSet};
+use crate::rules::{Redelivery, Rule, RuleSet};
 
 /// What a frame is, according to its headers.
 #[derive(Clone, Copy)]
@@ -356,11 +356,11 @@ impl Assigner {
 
     /// Returns the instance that is bound to the sender of this flow.
     fn serving(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
-        match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
+        match self.cache.lookup(lead, flow, self.rules_version, now_ns).map(|found| found.verdict) {
             Some(Verdict::Instance(slot)) => Some(slot),
             Some(Verdict::Dropped(_)) => None,
             // The cache had no room for the flow.
-            None => self.bound_to(&self.key(self.rule_for(flow).ok()?, flow)?),
+            None => self.bound_to(&self.key(self.rule_for(flow).ok()?.0, flow)?),
         }
     }
 
@@ -381,11 +381,16 @@ impl Assigner {
     #[inline(always)]
     fn assign_flow(&mut self, lead: FlowLookup, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
-            Some(Verdict::Instance(slot)) => match self.instances.entry(slot, flow.ingress().port, now_ns) {
-                Some(entry) => Assignment::To(entry),
-                None => self.assign_anew(lead.hash, flow, frame, now_ns),
-            },
-            Some(Verdict::Dropped(reason)) => Assignment::Drop(reason),
+            Some(Found { verdict: Verdict::Instance(slot), begins_period }) => {
+                let Some(entry) = self.instances.entry(slot, flow.ingress().port, now_ns) else {
+                    return self.assign_anew(lead.hash, flow, frame, now_ns);
+                };
+                if begins_period {
+                    self.note_origins_again(slot, flow, now_ns);
+                }
+                Assignment::To(entry)
+            }
+            Some(Found { verdict: Verdict::Dropped(reason), .. }) => Assignment::Drop(reason),
             None => self.assign_anew(lead.hash, flow, frame, now_ns),
         }
     }
@@ -399,17 +404,16 @@ impl Assigner {
             return assignment;
         }
         let missed_ns = self.waiting_since_ns.unwrap_or_else(|| self.misses.now_ns());
-        let rule = self.rule_for(flow);
-        let key = match rule.and_then(|rule| self.key(rule, flow).ok_or(DropReason::ChainUnavailable)) {
-            Ok(key) => key,
+        let key_of = |(rule, to): (&Rule, Destination)| Some((self.key(rule, flow)?, to));
+        let applied = self.rule_for(flow).and_then(|applied| key_of(applied).ok_or(DropReason::ChainUnavailable));
+        let (key, destination) = match applied {
+            Ok(applied) => applied,
             Err(reason) => {
                 self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
                 return Assignment::Drop(reason);
             }
         };
-        if let Some(owner) = self.rules.owner_of_origins(key.chain) {
-            self.origins.note_flow(owner, flow, now_ns);
-        }
+        self.note_origins(key.chain, flow, destination, now_ns);
         let of_key = self.instances.hash(&key);
         let slot = match self.instances.bound_to(&key, of_key) {
             Some(slot) => slot,
@@ -433,6 +437,25 @@ impl Assigner {
         match self.instances.entry(slot, flow.ingress().port, now_ns) {
             Some(entry) => Assignment::To(entry),
             None => Assignment::Drop(DropReason::NoInstance),
+        }
+    }
+
+    /// Notes that the addresses of a flow came in by this chain. That of a group is no sender's.
+    #[inline(always)]
+    fn note_origins(&mut self, chain: ChainIndex, flow: &FlowKey, destination: Destination, now_ns: u64) {
+        let Some(owner) = self.rules.owner_of_origins(chain) else { return };
+        match destination {
+            Destination::Host => self.origins.note_flow(owner, flow, now_ns),
+            Destination::Group => self.origins.note_source(owner, flow, now_ns),
+        }
+    }
+
+    /// Does the same for a flow that goes on, as others may have pushed its addresses out.
+    #[cold]
+    #[inline(never)]
+    fn note_origins_again(&mut self, slot: SlotRef, flow: &FlowKey, now_ns: u64) {
+        if let (Some(chain), Ok(destination)) = (self.instances.chain(slot), self.own_addresses.judge(flow)) {
+            self.note_origins(chain, flow, destination, now_ns);
         }
     }
 

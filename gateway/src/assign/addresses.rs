@@ -13,7 +13,7 @@ use crate::neighbors::network::NetworkSetup;
 
 /// Whom a packet is for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Destination {
+pub(crate) enum Destination {
     /// One host.
     Host,
     /// A multicast group, or all hosts.

@@ -142,8 +142,8 @@ impl Assigner {
         let entry = found.ok().and_then(|slot| Some((slot, self.instances.entry(slot, flow.ingress().port, now_ns)?)));
         let (verdict, assignment) = match (self.judge_addresses(flow), entry) {
             (Err(reason), _) => (Verdict::Dropped(reason), Assignment::Drop(reason)),
-            (Ok(()), Some((slot, entry))) => (Verdict::Instance(slot), Assignment::To(entry)),
-            (Ok(()), None) => {
+            (Ok(_), Some((slot, entry))) => (Verdict::Instance(slot), Assignment::To(entry)),
+            (Ok(_), None) => {
                 let reason = DropReason::FlowClosed;
                 (Verdict::Dropped(reason), Assignment::Drop(reason))
             }

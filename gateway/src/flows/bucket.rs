@@ -83,6 +83,12 @@ impl Seen {
         self.0 & MARK != 0
     }
 
+    /// Returns whether both times are in the same period of 64 ticks, some 4 seconds.
+    #[inline]
+    pub(crate) fn is_in_period_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TICK_MASK < 64
+    }
+
     /// Returns the age in ticks.
     #[inline]
     pub(crate) fn age(self, now: Tick) -> u16 {

@@ -54,6 +54,14 @@ struct Entry {
     rules_version: u32,
 }
 
+/// What is found of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) verdict: Verdict,
+    /// It was not seen in this period of some seconds before.
+    pub(crate) begins_period: bool,
+}
+
 /// A flow's hash, and the entry where the flow most likely is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowLookup {
@@ -150,7 +158,7 @@ impl FlowCache {
         flow: &FlowKey,
         rules_version: u32,
         now_ns: u64,
-    ) -> Option<Verdict> {
+    ) -> Option<Found> {
         let Way { bucket, way } = match self.at_end_of(lead, flow) {
             Some(place) => place,
             None => self.find(lead.hash, flow)?,
@@ -165,10 +173,11 @@ impl FlowCache {
         };
         let noted = &mut self.buckets[bucket].seen[way];
         // Mostly the tick is still the same; then the cache line is not written.
+        let begins_period = *noted != seen && !noted.is_in_period_of(seen);
         if *noted != seen {
             *noted = seen;
         }
-        Some(entry.verdict)
+        Some(Found { verdict: entry.verdict, begins_period })
     }
 
     /// Returns whether the flow had an instance when it was seen last, under whatever rules.

@@ -24,9 +24,9 @@ fn insert(cache: &mut FlowCache, number: u32, now_ns: u64) {
 /// Looks the flow up with and without a prefetched entry, and returns its verdict.
 fn lookup(cache: &mut FlowCache, hash: FlowHash, flow: &FlowKey, rules_version: u32, now_ns: u64) -> Option<Verdict> {
     let mut lead = cache.lead(hash);
-    let verdict = cache.lookup(lead, flow, rules_version, now_ns);
+    let verdict = cache.lookup(lead, flow, rules_version, now_ns).map(|found| found.verdict);
     cache.go_on(&mut lead);
-    assert_eq!(cache.lookup(lead, flow, rules_version, now_ns), verdict);
+    assert_eq!(cache.lookup(lead, flow, rules_version, now_ns).map(|found| found.verdict), verdict);
     verdict
 }
 
@@ -58,6 +58,20 @@ fn a_flow_is_found_under_its_own_rules_only() {
 }
 
 #[test]
+fn a_flow_that_goes_on_begins_a_period_every_four_seconds() {
+    let mut cache = FlowCache::new(64);
+    insert(&mut cache, 1, 0);
+    let lead = cache.lead(cache.hash(&flow(1)));
+    let mut begun = Vec::new();
+    for tenth in 0..100 {
+        let found = cache.lookup(lead, &flow(1), 0, tenth * SECOND_NS / 10).unwrap();
+        begun.extend(found.begins_period.then_some(tenth));
+    }
+    assert_eq!(begun, [43, 86]);
+    assert!(cache.lookup(lead, &flow(1), 0, 60 * SECOND_NS).unwrap().begins_period);
+}
+
+#[test]
 fn a_stale_lead_finds_no_other_flows_entry() {
     let mut cache = FlowCache::new(WAYS);
     insert(&mut cache, 0, 0);
@@ -66,7 +80,7 @@ fn a_stale_lead_finds_no_other_flows_entry() {
     (1..1000).for_each(|number| insert(&mut cache, number, SECOND_NS));
     assert_eq!(cache.lookup(lead, &flow(0), 0, SECOND_NS), None, "the one unseen for longest was to go");
     insert(&mut cache, 0, SECOND_NS);
-    assert_eq!(cache.lookup(lead, &flow(0), 0, SECOND_NS), Some(slot(0)));
+    assert_eq!(cache.lookup(lead, &flow(0), 0, SECOND_NS).map(|found| found.verdict), Some(slot(0)));
     cache.sweep(cache.buckets(), 1000 * SECOND_NS, 60 * SECOND_NS);
     assert_eq!(cache.lookup(lead, &flow(0), 0, 1000 * SECOND_NS), None);
 }

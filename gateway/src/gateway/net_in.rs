@@ -171,7 +171,7 @@ impl Gateway {
 
     #[cold]
     fn drop_of_chain(&mut self, frame: Frame, read: &Read, reason: DropReason, now_ns: u64) {
-        let chain = self.assigner.chain_of(read, now_ns);
+        let chain = self.assigner.chain_of(read, frame.bytes(), now_ns);
         self.bin.drop_of_chain(frame, chain, reason);
     }
 }

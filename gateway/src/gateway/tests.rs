@@ -31,6 +31,7 @@ mod both_ways;
 mod connections;
 mod deferred_burst;
 mod errors;
+mod forged;
 mod fragments;
 mod groups;
 mod invocations;

@@ -2,9 +2,10 @@
 //! answer from them and pass packets on that come from them.
 //!
 //! A hash table of fixed size, in buckets of eight entries of eight bytes: one cache line. An entry is a part of a keyed
-//! hash, and by whom it is owned and when it was used last. In a full bucket a new entry replaces one of the tenant that
-//! has most there, its own among equals, the one unused for longest. So a client that forges addresses costs its own tenant's chains some of
-//! theirs, which are noted again with the next packet that the flow cache does not know, and other tenants none.
+//! hash, and by whom it is owned, when it was used last, and whether a packet has left from its address. In a full bucket
+//! a new entry replaces one of the tenant that has most there, its own among equals: first those from which nothing has
+//! left, then the one unused for longest. So a client that forges addresses costs its own tenant's chains some of theirs,
+//! and no other tenant one of an even part. An address whose flows go on is noted again within some seconds.
 //!
 //! A forged address passes for one that came in if its hash agrees in 32 bits with one of eight: by chance, as nobody
 //! sees the keys or a hash.
@@ -17,8 +18,11 @@ use crate::headers::FlowKey;
 use crate::id::{ChainGeneration, ChainIndex};
 
 const WAYS: usize = 8;
-/// The unit in which is noted when an entry was used, as a power of two of nanoseconds: about 4 seconds.
+/// The unit in which is noted when an entry was used, as a power of two of nanoseconds: about 4 seconds. It wraps around after 39 hours.
 const TICK_SHIFT: u32 = 32;
+const TICK_MASK: u16 = 0x7fff;
+/// A packet has left from the address.
+const HAS_LEFT: u16 = 0x8000;
 
 /// The chain that addresses came in by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +42,8 @@ pub(crate) struct Address {
 impl Address {
     #[inline(always)]
     pub(crate) fn v4(address: u32) -> Self {
-        // No IPv6 address of a sender: the unspecified prefix.
-        Self { high: 0, low: u64::from(address) | 1 << 63 }
+        // No IPv6 address of a host: a group's, of the scope that is reserved.
+        Self { high: 0xff00 << 48, low: address.into() }
     }
 
     #[inline(always)]
@@ -55,15 +59,15 @@ impl Address {
     }
 }
 
-/// An entry: 32 bits of the hash, 16 of the tenant, 16 of the time. Zero if it is free.
+/// An entry: 32 bits of the hash, 16 of the tenant, [`HAS_LEFT`] and 15 bits of the time. Zero if it is free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Entry(u64);
 
 impl Entry {
     const FREE: Self = Self(0);
 
-    fn new(tag: u32, tenant: TenantIndex, tick: u16) -> Self {
-        Self(u64::from(tag) << 32 | u64::from(tenant.0) << 16 | u64::from(tick))
+    fn new(tag: u32, tenant: TenantIndex, used: u16) -> Self {
+        Self(u64::from(tag) << 32 | u64::from(tenant.0) << 16 | u64::from(used))
     }
 
     #[inline(always)]
@@ -76,7 +80,11 @@ impl Entry {
     }
 
     fn age(self, tick: u16) -> u16 {
-        tick.wrapping_sub(self.0 as u16)
+        tick.wrapping_sub(self.0 as u16) & TICK_MASK
+    }
+
+    fn has_left(self) -> u16 {
+        self.0 as u16 & HAS_LEFT
     }
 }
 
@@ -111,14 +119,23 @@ impl Origins {
         }
     }
 
+    /// Notes that a sender's packets came in by a chain.
+    #[inline(never)]
+    pub(crate) fn note_source(&mut self, owner: Owner, flow: &FlowKey, now_ns: u64) {
+        let [source, _] = Address::of_flow(flow);
+        self.note(owner, source, now_ns);
+    }
+
     #[inline(always)]
     fn note(&mut self, owner: Owner, address: Address, now_ns: u64) {
         let (bucket, tag) = self.place(owner, address);
-        let tick = (now_ns >> TICK_SHIFT) as u16;
+        let tick = tick_at(now_ns);
         let bucket = &mut self.buckets[bucket];
-        match bucket.iter_mut().find(|entry| entry.tag() == tag) {
-            Some(entry) => *entry = Entry::new(tag, owner.tenant, tick),
-            None => insert(bucket, Entry::new(tag, owner.tenant, tick), tick),
+        match bucket.iter().position(|entry| entry.tag() == tag) {
+            Some(at) => bucket[at] = Entry::new(tag, owner.tenant, tick | bucket[at].has_left()),
+            // What is replaced may be what was noted last.
+            None if insert(bucket, Entry::new(tag, owner.tenant, tick), tick) => self.latest = None,
+            None => {}
         }
     }
 
@@ -127,7 +144,7 @@ impl Origins {
     pub(crate) fn has(&mut self, owner: Owner, address: Address, now_ns: u64) -> bool {
         let (bucket, tag) = self.place(owner, address);
         let entry = self.buckets[bucket].iter_mut().find(|entry| entry.tag() == tag);
-        entry.map(|entry| *entry = Entry::new(tag, owner.tenant, (now_ns >> TICK_SHIFT) as u16)).is_some()
+        entry.map(|entry| *entry = Entry::new(tag, owner.tenant, tick_at(now_ns) | HAS_LEFT)).is_some()
     }
 
     /// Forgets which address was noted last. To be called when it may have been replaced.
@@ -152,16 +169,24 @@ fn folded(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+fn tick_at(now_ns: u64) -> u16 {
+    (now_ns >> TICK_SHIFT) as u16 & TICK_MASK
+}
+
+/// Returns whether another entry was replaced.
 #[inline(never)]
-fn insert(bucket: &mut [Entry; WAYS], new: Entry, tick: u16) {
-    let has_tenant = |entry: &Entry, tenant| *entry != Entry::FREE && entry.tenant() == tenant;
-    let of_tenant = |entry: &Entry| bucket.iter().filter(|other| has_tenant(other, entry.tenant())).count();
-    let worth = |entry: &Entry| match *entry {
-        Entry::FREE => (usize::MAX, false, 0),
-        entry => (of_tenant(&entry), entry.tenant() == new.tenant(), entry.age(tick)),
+fn insert(bucket: &mut [Entry; WAYS], new: Entry, tick: u16) -> bool {
+    if let Some(free) = bucket.iter_mut().find(|entry| **entry == Entry::FREE) {
+        *free = new;
+        return false;
+    }
+    let of_tenant = |tenant| bucket.iter().filter(|entry| entry.tenant() == tenant).count();
+    let loss = |entry: &Entry| {
+        (of_tenant(entry.tenant()), entry.tenant() == new.tenant(), entry.has_left() == 0, entry.age(tick))
     };
-    let at = (0..WAYS).max_by_key(|at| worth(&bucket[*at])).unwrap_or(0);
+    let at = (0..WAYS).max_by_key(|at| loss(&bucket[*at])).unwrap_or(0);
     bucket[at] = new;
+    true
 }
 
 #[cfg(test)]
@@ -196,7 +221,31 @@ mod tests {
         let mut origins = Origins::new(1024);
         origins.note_flow(owner(1, 1), &flow(1000, 2), 0);
         assert!(!origins.has(owner(1, 1), Address::v6(1000), 0));
-        assert!(!origins.has(owner(1, 1), Address::v6(1000 | 1 << 63 | 1 << 64), 0));
+        let embedded = [0_u128, 1 << 63, 0xffff << 32, 0x0064_ff9b << 96].map(|high| Address::v6(high | 1000));
+        assert!(!embedded.into_iter().any(|address| origins.has(owner(1, 1), address, 0)));
+    }
+
+    #[test]
+    fn an_address_that_packets_leave_from_stays_in_a_flood_of_others_of_the_same_instant() {
+        let mut origins = Origins::new(1024);
+        let (ours, server) = (owner(1, 1), Address::v4(5000));
+        origins.note_flow(ours, &flow(1, 5000), 0);
+        assert!(origins.has(ours, server, 0));
+        for number in 0..1_000_000 {
+            origins.note_flow(ours, &flow(number, 5000), 0);
+        }
+        assert!(origins.has(ours, server, 0));
+    }
+
+    #[test]
+    fn an_address_that_was_replaced_is_noted_again_with_the_next_flow_to_it() {
+        let mut origins = Origins::new(8);
+        let (ours, server) = (owner(1, 1), Address::v4(5000));
+        origins.note_flow(ours, &flow(1, 5000), 0);
+        (2..100).for_each(|number| origins.note(ours, Address::v4(number), u64::from(number) << TICK_SHIFT));
+        assert!(!origins.has(ours, server, 0));
+        origins.note_flow(ours, &flow(100, 5000), 0);
+        assert!(origins.has(ours, server, 0));
     }
 
     #[test]

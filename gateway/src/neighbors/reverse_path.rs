@@ -43,8 +43,12 @@ impl ReversePaths {
 
     #[inline(never)]
     fn is_reached(&self, asked: ReversePath, ingress: Ingress, source: IpAddr) -> bool {
-        // Each link has these addresses.
-        if matches!(source, IpAddr::V6(source) if source.is_unicast_link_local()) {
+        // Each link has these addresses: of hosts that have no other, or ask all others for one.
+        let is_of_link = match source {
+            IpAddr::V4(source) => source.is_unspecified(),
+            IpAddr::V6(source) => source.is_unicast_link_local(),
+        };
+        if is_of_link {
             return true;
         }
         let best = self.networks.iter().filter_map(|(_, network)| network.route_len(source)).max();
@@ -95,7 +99,7 @@ mod tests {
         assert_eq!(admitted(&paths, "10.20.7.9"), [true, false, false]);
         assert_eq!(admitted(&paths, "10.30.0.9"), [false, false, true]);
         assert_eq!(admitted(&paths, "8.8.8.8"), [false, true, false]);
-        assert_eq!(admitted(&paths, "fe80::1"), [true; 3]);
+        assert_eq!([admitted(&paths, "fe80::1"), admitted(&paths, "0.0.0.0")], [[true; 3]; 2]);
     }
 
     #[test]
