@@ -333,25 +333,36 @@ impl Assigner {
         frame: &[u8],
         now_ns: u64,
     ) -> Assignment {
+        if milestone == TcpEvent::Opens
+            && let Some(slot) = self.over_with(lead, flow, now_ns)
+        {
+            if !self.open {
+                return Assignment::Drop(DropReason::LauncherBusy);
+            }
+            // Another client may have the ports now.
+            self.memo.forget();
+            let released = self.instances.release(slot.index);
+            self.give_up(released);
+        }
         let assignment = self.assign_flow(lead, flow, frame, now_ns);
         let Assignment::To(_) = assignment else { return assignment };
         // What its function asks others for is not its client's connection.
         if self.outbound.has_any() && self.outbound.note_far(flow, milestone) {
             return assignment;
         }
-        let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
-        if !self.instances.is_over_with(slot, milestone) {
-            self.instances.note(slot, milestone, flow.ingress().port);
-            return assignment;
+        if let Some(slot) = self.serving(lead, flow, now_ns) {
+            self.instances.note(slot, milestone, flow.ingress().port, now_ns);
         }
-        if !self.open {
-            return Assignment::Drop(DropReason::LauncherBusy);
+        assignment
+    }
+
+    /// Returns the instance that serves this flow, if its connection is over: an opening segment begins another one.
+    fn over_with(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
+        if self.outbound.has_any() && self.outbound.bound_to(flow).is_some() {
+            return None;
         }
-        // Another client may have the ports now.
-        self.memo.forget();
-        let released = self.instances.release(slot.index);
-        self.give_up(released);
-        self.assign_flow(lead, flow, frame, now_ns)
+        let slot = self.serving(lead, flow, now_ns).filter(|slot| self.instances.chain(*slot).is_some())?;
+        self.instances.is_over(slot).then_some(slot)
     }
 
     /// Returns the instance that is bound to the sender of this flow.
@@ -385,6 +396,9 @@ impl Assigner {
                 let Some(entry) = self.instances.entry(slot, flow.ingress().port, now_ns) else {
                     return self.assign_anew(lead.hash, flow, frame, now_ns);
                 };
+                if self.instances.was_reset(slot) {
+                    self.instances.go_on(slot, flow.ingress().port, now_ns);
+                }
                 if begins_period {
                     self.note_origins_again(slot, flow, now_ns);
                 }

@@ -316,7 +316,7 @@ impl Gateway {
             self.assigner.note_client(&key, first, more);
         }
         if let Some((milestone, port)) = end {
-            self.assigner.note_waited(&key, milestone, port);
+            self.assigner.note_waited(&key, milestone, port, now_ns);
         }
         if let Some(next) = self.pending.next_key(chain) {
             self.assigner.want_more(&next);

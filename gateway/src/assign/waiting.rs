@@ -61,9 +61,9 @@ impl Assigner {
     }
 
     /// Notes a TCP event of frames that have waited, which came in by `port`.
-    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: TcpEvent, port: PortIndex) {
+    pub(crate) fn note_waited(&mut self, key: &InstanceKey, milestone: TcpEvent, port: PortIndex, now_ns: u64) {
         if let Some(slot) = self.bound_to(key) {
-            self.instances.note(slot, milestone, port);
+            self.instances.note(slot, milestone, port, now_ns);
         }
     }
 

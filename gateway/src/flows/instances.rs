@@ -20,6 +20,8 @@
 //! A slot's generation changes when it is released, so a [`SlotRef`] held elsewhere no longer matches. The fields that
 //! each packet needs lie apart from the rest, close together.
 
+mod state;
+
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -28,19 +30,15 @@ use pinion_mma::tuning::prefetch;
 use pinion_mma::tuning::upcoming::{LATER, UpcomingInstances};
 use pinion_mma::ways::direction::Direction;
 
+#[cfg(test)]
+pub(crate) use self::state::{CLOSED_QUIET_NS, RESET_QUIET_NS};
+use self::state::{GOES_ON_NS, State};
 use crate::flows::entry_fwp::{EntryFwp, WayBack};
 use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::flows::sources::{SourceShare, SourceShares};
 use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::TcpEvent;
 use crate::id::{CHAINS_MAX, ChainIndex, InstanceId};
-
-/// How long a flow has to be quiet for its instance to end, after its client has closed the connection. Answers to what
-/// the other side still sends come within this time, and so do most retransmitted segments. In nanoseconds.
-pub(crate) const CLOSED_QUIET_NS: u64 = 1_000_000_000;
-/// The same after the client has reset the connection: covers frames on their way through the chain, and reordered
-/// segments. In nanoseconds.
-pub(crate) const RESET_QUIET_NS: u64 = 100_000_000;
 
 /// How long a client may take to prove itself, however many wait: longer than a round trip by satellite, and than most
 /// hosts take to send again what was not answered. In nanoseconds.
@@ -75,53 +73,6 @@ struct Hot {
     is_unproven: bool,
 }
 
-/// The state of a slot. From `Bound` on, frames go to the instance.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    Free,
-    Ready,
-    Bound,
-    /// Bound to a flow whose two sides both come here. One of them has closed the connection.
-    HalfClosed(Direction),
-    /// Bound to a flow whose client has closed its connection; if both sides come here, both have.
-    Closed,
-    /// Bound to a flow whose connection was reset by its client or, if both sides come here, by either.
-    Reset,
-}
-
-impl State {
-    /// Returns the state of a bound slot after this TCP event, and after which side caused it if both sides come here.
-    /// An opening segment changes nothing: it is retransmitted if the answer is late.
-    fn after(self, milestone: TcpEvent, by: Option<Direction>) -> Self {
-        match (milestone, self, by) {
-            (TcpEvent::Resets, ..) => Self::Reset,
-            (TcpEvent::Closes, Self::Bound, None) => Self::Closed,
-            (TcpEvent::Closes, Self::Bound, Some(side)) => Self::HalfClosed(side),
-            (TcpEvent::Closes, Self::HalfClosed(first), Some(side)) if side != first => Self::Closed,
-            (TcpEvent::Closes | TcpEvent::Opens, ..) => self,
-        }
-    }
-
-    /// Returns whether frames go to the instance.
-    fn is_bound(self) -> bool {
-        !matches!(self, Self::Free | Self::Ready)
-    }
-
-    /// Returns whether the flow that the instance is bound to has ended.
-    fn is_over(self) -> bool {
-        matches!(self, Self::Closed | Self::Reset)
-    }
-
-    /// Returns how long the instance may go without a frame before it is released.
-    fn quiet_ns_max(self, timeout_ns: u64) -> u64 {
-        match self {
-            Self::Closed => CLOSED_QUIET_NS.min(timeout_ns),
-            Self::Reset => RESET_QUIET_NS.min(timeout_ns),
-            Self::Free | Self::Ready | Self::Bound | Self::HalfClosed(_) => timeout_ns,
-        }
-    }
-}
-
 struct Cold {
     instance: InstanceId,
     chain: ChainIndex,
@@ -129,6 +80,8 @@ struct Cold {
     key: Option<InstanceKey>,
     way_back: Option<WayBack>,
     bound_ns: u64,
+    /// When its flow's connection was reset, if it was.
+    reset_ns: u64,
     /// Of an instance with a way back: whether its client's frames go back, and when the last of them was seen.
     client: ClientSide,
     /// Whose list of instances with unproven clients it is in.
@@ -141,7 +94,7 @@ impl Cold {
     /// What there is of an instance before it is bound.
     fn ready(chain: ChainIndex, instance: InstanceId, way_back: Option<WayBack>) -> Self {
         let (client, source) = (ClientSide::default(), SourceShare::NONE);
-        Self { instance, chain, key: None, way_back, bound_ns: 0, client, unproven_of: None, source }
+        Self { instance, chain, key: None, way_back, bound_ns: 0, reset_ns: 0, client, unproven_of: None, source }
     }
 
     /// Returns whether frames of this port pass the instance's stages backwards.
@@ -341,14 +294,31 @@ impl Instances {
         same.then(|| self.cold[slot.index as usize].chain)
     }
 
-    /// Returns whether this TCP event begins another flow than the one that the instance is bound to, because that one
-    /// has ended.
-    pub(crate) fn is_over_with(&self, slot: SlotRef, milestone: TcpEvent) -> bool {
-        milestone == TcpEvent::Opens && self.hot[slot.index as usize].state.is_over()
+    /// Returns whether the connection of the flow that the instance is bound to has ended: the next one begins another flow.
+    pub(crate) fn is_over(&self, slot: SlotRef) -> bool {
+        self.hot[slot.index as usize].state.is_over()
+    }
+
+    /// Returns whether the connection of the flow that a bound instance serves was reset.
+    #[inline(always)]
+    pub(crate) fn was_reset(&self, slot: SlotRef) -> bool {
+        matches!(self.hot[slot.index as usize].state, State::Reset(_))
+    }
+
+    /// Notes that a frame of a connection that was reset has come by this port. If it is of the side that was said to have
+    /// reset the connection, that goes on.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn go_on(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) {
+        let (hot, cold) = (&mut self.hot[slot.index as usize], &self.cold[slot.index as usize]);
+        let side = if cold.goes_back(port) { Direction::Back } else { Direction::Forth };
+        if hot.state == State::Reset(side) && now_ns.saturating_sub(cold.reset_ns) >= GOES_ON_NS {
+            hot.state = State::Bound;
+        }
     }
 
     /// Notes a TCP event of the flow that a bound instance serves. The port tells which side sent it.
-    pub(crate) fn note(&mut self, slot: SlotRef, milestone: TcpEvent, port: PortIndex) {
+    pub(crate) fn note(&mut self, slot: SlotRef, milestone: TcpEvent, port: PortIndex, now_ns: u64) {
         let of_flow = |key: &InstanceKey| matches!(key.client, ClientLabel::Flow { .. });
         let Cold { key, way_back, .. } = &self.cold[slot.index as usize];
         if key.as_ref().is_some_and(of_flow) {
@@ -356,6 +326,9 @@ impl Instances {
                 |way_back: &WayBack| if way_back.from.contains(port) { Direction::Back } else { Direction::Forth };
             let state = &mut self.hot[slot.index as usize].state;
             *state = state.after(milestone, way_back.as_ref().map(side));
+            if milestone == TcpEvent::Resets {
+                self.cold[slot.index as usize].reset_ns = now_ns;
+            }
         }
     }
 

@@ -156,7 +156,7 @@ fn an_idle_instance_is_asked_before_its_release_unless_its_flow_or_its_chain_is_
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
     assert_eq!(sweep(&mut instances, Some(TIMEOUT_NS + 1)), None, "it is not idle");
     assert_eq!(sweep(&mut instances, Some(TIMEOUT_NS)), None);
-    instances.note(slot, TcpEvent::Closes, LAN);
+    instances.note(slot, TcpEvent::Closes, LAN, 0);
     assert!(sweep(&mut instances, Some(TIMEOUT_NS)).is_some(), "its flow is over");
     let mut instances = with_ready(1, &[(0, 10)]);
     bind(&mut instances, &flow_key(1), 0).unwrap();
@@ -178,24 +178,24 @@ fn flow_key(client_port: u16) -> InstanceKey {
 fn tcp_events_of_a_client_decide_whether_its_instance_lingers() {
     use State::{Bound, Closed, Reset};
     use TcpEvent::{Closes, Opens, Resets};
-    // State before, event, state after; and whether an opening segment begins another flow.
+    // State before, event, state after; and whether the connection is over before.
     let table = [
         (Bound, Opens, Bound, false),
         (Bound, Closes, Closed, false),
-        (Bound, Resets, Reset, false),
+        (Bound, Resets, Reset(Direction::Forth), false),
         (Closed, Opens, Closed, true),
-        (Closed, Closes, Closed, false),
-        (Closed, Resets, Reset, false),
-        (Reset, Opens, Reset, true),
-        (Reset, Closes, Reset, false),
-        (Reset, Resets, Reset, false),
+        (Closed, Closes, Closed, true),
+        (Closed, Resets, Reset(Direction::Forth), true),
+        (Reset(Direction::Forth), Opens, Reset(Direction::Forth), true),
+        (Reset(Direction::Forth), Closes, Reset(Direction::Forth), true),
+        (Reset(Direction::Forth), Resets, Reset(Direction::Forth), true),
     ];
-    for (from, milestone, to, is_another) in table {
+    for (from, milestone, to, is_over) in table {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
         instances.hot[0].state = from;
-        assert_eq!(instances.is_over_with(slot, milestone), is_another, "{from:?}, {milestone:?}");
-        instances.note(slot, milestone, LAN);
+        assert_eq!(instances.is_over(slot), is_over, "{from:?}");
+        instances.note(slot, milestone, LAN, 0);
         assert_eq!(instances.hot[0].state, to, "{from:?}, {milestone:?}");
         assert_eq!(instances.entry(slot, LAN, 0), Some(entry(10)), "it serves its flow while it lingers");
         assert_eq!((bound_to(&instances, &flow_key(1)), instances.chain(slot)), (Some(slot), Some(ChainIndex(0))));
@@ -215,7 +215,7 @@ fn an_instance_lingers_until_its_flow_was_quiet_for_a_moment_and_no_longer_than_
     for (milestone, timeout_ns, quiet_ns, flow) in cases {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-        milestone.into_iter().for_each(|milestone| instances.note(slot, milestone, LAN));
+        milestone.into_iter().for_each(|milestone| instances.note(slot, milestone, LAN, 0));
         let mut seen_ns = 0;
         for _ in 0..3 {
             let sweep =
@@ -245,16 +245,39 @@ fn if_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_re
         (&[(Closes, wan)], HalfClosed(Direction::Back)),
         (&[(Closes, LAN), (Closes, wan)], Closed),
         (&[(Closes, wan), (Closes, LAN), (Closes, wan)], Closed),
-        (&[(Closes, LAN), (Resets, wan)], Reset),
+        (&[(Closes, LAN), (Resets, wan)], Reset(Direction::Back)),
     ];
     for (said, state) in cases {
         let mut instances = Instances::new(1, 0);
         instances.add(ChainIndex(0), InstanceId(10), EntryFwp { first: entry(10), way_back }).unwrap();
         let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-        said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port));
+        said.iter().for_each(|&(milestone, port)| instances.note(slot, milestone, port, 0));
         assert_eq!(instances.hot[0].state, state, "{said:?}");
-        assert_eq!(instances.is_over_with(slot, TcpEvent::Opens), matches!(state, Closed | Reset), "{said:?}");
+        assert_eq!(instances.is_over(slot), matches!(state, Closed | Reset(_)), "{said:?}");
         assert_eq!([LAN, wan].map(|port| instances.entry(slot, port, 0)), [Some(entry(10)), Some(entry(20))]);
+    }
+}
+
+#[test]
+fn a_connection_goes_on_if_the_side_that_was_said_to_have_reset_it_does() {
+    let wan = PortIndex(1);
+    let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
+    // Who has reset it, who sends what comes later, and when.
+    let cases = [
+        (LAN, LAN, GOES_ON_NS, true),
+        (wan, wan, GOES_ON_NS, true),
+        (LAN, LAN, GOES_ON_NS - 1, false),
+        (LAN, wan, GOES_ON_NS, false),
+        (wan, LAN, GOES_ON_NS, false),
+    ];
+    for (reset_by, sent_by, after_ns, goes_on) in cases {
+        let mut instances = Instances::new(1, 0);
+        instances.add(ChainIndex(0), InstanceId(10), EntryFwp { first: entry(10), way_back }).unwrap();
+        let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
+        instances.note(slot, TcpEvent::Resets, reset_by, 5);
+        assert!(instances.was_reset(slot));
+        instances.go_on(slot, sent_by, 5 + after_ns);
+        assert_eq!(instances.was_reset(slot), !goes_on, "{reset_by:?}, {sent_by:?}, {after_ns} ns");
     }
 }
 
@@ -265,8 +288,8 @@ fn the_end_of_one_flow_ends_no_per_client_or_shared_instance() {
         let mut instances = with_ready(1, &[(0, 10)]);
         let (slot, _) = bind(&mut instances, &key, 0).unwrap();
         for milestone in [TcpEvent::Closes, TcpEvent::Resets, TcpEvent::Opens] {
-            assert!(!instances.is_over_with(slot, milestone));
-            instances.note(slot, milestone, LAN);
+            assert!(!instances.is_over(slot));
+            instances.note(slot, milestone, LAN, 0);
             assert_eq!(instances.hot[0].state, State::Bound);
         }
     }
@@ -276,11 +299,11 @@ fn the_end_of_one_flow_ends_no_per_client_or_shared_instance() {
 fn the_next_instance_in_a_slot_that_lingered_does_not_linger() {
     let mut instances = with_ready(1, &[(0, 10)]);
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-    instances.note(slot, TcpEvent::Resets, LAN);
+    instances.note(slot, TcpEvent::Resets, LAN, 0);
     assert_eq!(instances.release(slot.index).flow, FlowState::Over);
     instances.add(ChainIndex(0), InstanceId(11), entry(11).into()).unwrap();
     let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
-    assert!(!instances.is_over_with(slot, TcpEvent::Opens));
+    assert!(!instances.is_over(slot));
     assert_eq!(instances.unbind(InstanceId(11)).unwrap().flow, FlowState::Open);
 }
 

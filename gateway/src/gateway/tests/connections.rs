@@ -217,3 +217,17 @@ fn what_ends_a_connection_waits_behind_what_began_it() {
     assert_eq!(rig.targets(), [10, 10, 10]);
     rig.assert_no_buffer_leaked();
 }
+
+#[test]
+fn a_connection_that_a_stranger_resets_goes_on_with_its_clients_next_segment() {
+    let mut rig = rig_of(Policy::PerFlow);
+    rig.send_and_poll(&[segment_of(1, SYN, 0)]);
+    let instance = rig.targets();
+    rig.send_and_poll(&[segment_of(1, RST, 0)]);
+    rig.now_ns += RESET_QUIET_NS / 2;
+    rig.send_and_poll(&[segment_of(1, ACK, 1)]);
+    rig.events();
+    assert_eq!(rig.run(10 * RESET_QUIET_NS), []);
+    rig.send_and_poll(&[segment_of(1, ACK, 2), segment_of(1, SYN, 3)]);
+    assert_eq!(rig.targets(), [instance[0]; 4], "the segment that opens is the connection's own, sent again");
+}
