@@ -35,6 +35,10 @@ const FRAGMENTS_IDLE_NS: u64 = 3_000_000_000;
 const IDLE_MS: u32 = (FRAGMENTS_IDLE_NS / NS_PER_MS) as u32;
 /// How long a fragment may wait for the first one of its datagram.
 const WAIT_MS: u32 = 1_000;
+/// After this time, a fragment that waits gives way to another one: those that were only overtaken have long met.
+const GIVES_WAY_MS: u32 = 50;
+/// Datagrams that give way to one fragment, at most.
+const GIVE_WAY_MAX: usize = 4;
 /// A datagram seen within this time is not evicted for others of its port.
 const PROTECTED_MS: u32 = 8;
 const NS_PER_MS: u64 = 1_000_000;
@@ -158,6 +162,9 @@ impl Fragments {
         let now_ms = to_ms(now_ns);
         let key = fragment.flow.datagram(fragment.identification);
         let known = self.find(&key, now_ms, &mut refuse);
+        if fragment.part == Part::Later {
+            self.make_room_to_wait(known, &key, frame.len(), now_ms, &mut refuse);
+        }
         let Some(index) = known.or_else(|| self.begin(&key, fragment.part, frame.len(), now_ms, &mut refuse)) else {
             refuse(Refused { frame, reason: DropReason::FragmentsFull, flow: None });
             return None;
@@ -236,6 +243,26 @@ impl Fragments {
             return None;
         }
         Some(index)
+    }
+
+    /// Ends datagrams that have waited for some time, if a later fragment of this datagram would find no room to wait in.
+    fn make_room_to_wait(
+        &mut self,
+        known: Option<u32>,
+        key: &FlowKey,
+        len: u32,
+        now_ms: u32,
+        refuse: &mut impl FnMut(Refused),
+    ) {
+        if known.is_some_and(|index| !matches!(self.datagrams[index as usize].state, State::Waiting)) {
+            return;
+        }
+        let source = Source::of(key);
+        for _ in 0..GIVE_WAY_MAX {
+            let in_the_way = self.waiting.in_the_way_of(&source, len, now_ms, GIVES_WAY_MS);
+            let Some(index) = in_the_way.filter(|index| known != Some(*index)) else { return };
+            self.forget(index, refuse);
+        }
     }
 
     /// Returns a place for a new datagram, of which a fragment of `len` bytes has come, unless there is none.

@@ -263,6 +263,27 @@ fn one_port_of_several_leaves_half_of_the_room_to_wait_in_to_the_others() {
 }
 
 #[test]
+fn what_has_waited_for_longer_than_reordering_takes_gives_way_to_others_of_its_port() {
+    let mut rig = Rig::with_ports(2, 256);
+    let other = Ingress { port: PortIndex(1), ..INGRESS };
+    // All the room, in the names of four sources on one port and two on the other.
+    let forged = (0..8).map(|number| (number, INGRESS)).chain((8..16).map(|number| (number, other)));
+    for (number, ingress) in forged {
+        assert_eq!(rig.take(number, &at(piece(number / 4, number, 64, 72), ingress), 0), []);
+    }
+    let overtaken = |rig: &mut Rig, mark, now| rig.take(mark, &piece(99, 1000 + mark, 64, 72), now);
+    assert_eq!(overtaken(&mut rig, 20, 49 * MS), [(20, Err(DropReason::FragmentsFull))]);
+    assert_eq!(overtaken(&mut rig, 21, 50 * MS), [(0, Err(DropReason::FragmentWithoutFirst))]);
+    assert_eq!(rig.take(22, &first(99, 1000, 1021), 51 * MS).len(), 2, "it has met its first one");
+    // The other port keeps its half.
+    for mark in 23..60 {
+        overtaken(&mut rig, mark, 200 * MS);
+    }
+    assert_eq!(rig.fragments.waiting(), WAITING_MAX);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn addresses_of_one_ipv6_network_are_one_source_and_long_frames_take_more_of_the_room() {
     let mut rig = Rig::new(256);
     let from = |host: u128, identification| {

@@ -117,11 +117,28 @@ impl WaitingFragments {
 
     /// Returns whether one more frame of this length may wait, from there.
     pub(super) fn has_room(&self, source: &Source, len: u32) -> bool {
+        self.used.takes(len, self.max) && self.source_takes(source, len) && self.port_takes(source, len)
+    }
+
+    fn source_takes(&self, source: &Source, len: u32) -> bool {
         let of_source = self.find(source).map_or(Room::default(), |place| self.sources[place as usize].used);
-        let of_port = self.by_port[usize::from(source.ingress.port.0)];
-        self.used.takes(len, self.max)
-            && of_source.takes(len, self.max_of_source)
-            && of_port.takes(len, self.max_of_port)
+        of_source.takes(len, self.max_of_source)
+    }
+
+    fn port_takes(&self, source: &Source, len: u32) -> bool {
+        self.by_port[usize::from(source.ingress.port.0)].takes(len, self.max_of_port)
+    }
+
+    /// Returns the datagram of the frame that has waited longest, if that is for this time or longer, and if one of this
+    /// length from there may not wait for want of the room that it takes.
+    pub(super) fn in_the_way_of(&self, source: &Source, len: u32, now_ms: u32, wait_ms: u32) -> Option<u32> {
+        if self.has_room(source, len) || !self.source_takes(source, len) {
+            return None;
+        }
+        let longest = &self.slots[self.order.first()? as usize];
+        let is_of_port = self.sources[longest.source as usize].source.ingress.port == source.ingress.port;
+        let takes_it = self.port_takes(source, len) || is_of_port;
+        (takes_it && now_ms.wrapping_sub(longest.since_ms) >= wait_ms).then_some(longest.datagram)
     }
 
     /// Lets a frame wait, at the end of its datagram's list. Returns the frame if there is no room.
