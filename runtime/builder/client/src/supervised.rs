@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 
 /// The longest request, in bytes: an argument is a number or the name of a field, of which a stage has 64 at most.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
-/// The most descriptors of a packet: of a tap two for each of its queues, and one to ask the kernel by.
-const DESCRIPTORS_MAX: usize = 40;
+/// The most descriptors of a packet, which is the kernel's bound (`SCM_MAX_FD`). A port has up to 64 queues: of a tap two for each, of packet
+/// sockets one, and one more to ask the kernel by.
+const DESCRIPTORS_MAX: usize = 253;
 
 /// What the node tells its supervisor.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,8 +106,12 @@ pub fn take_reply(supervisor: BorrowedFd<'_>) -> Option<(u32, Vec<OwnedFd>)> {
 fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    let has_room = descriptors.len() <= DESCRIPTORS_MAX
+        && (descriptors.is_empty() || ancillary.push(SendAncillaryMessage::ScmRights(descriptors)));
+    if !has_room {
+        let sentence =
+            format!("{} descriptors in one packet: at most {DESCRIPTORS_MAX} are possible", descriptors.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, sentence));
     }
     sendmsg(to, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
     Ok(())
@@ -237,6 +242,17 @@ mod tests {
         let (interface, sockets) = take_reply(node.as_fd()).unwrap();
         assert_eq!((interface, sockets.len()), (8, 2));
         assert!(take_reply(node.as_fd()).is_none());
+    }
+
+    #[test]
+    fn as_many_sockets_arrive_as_a_port_can_have_queues_and_more_than_fit_are_refused() {
+        let (node, supervisor) = pair();
+        let (socket, _other) = pair();
+        reply(supervisor.as_fd(), 7, &vec![socket.as_fd(); 2 * 64 + 1]).unwrap();
+        assert_eq!(take_reply(node.as_fd()).unwrap().1.len(), 129);
+        let refused = reply(supervisor.as_fd(), 7, &vec![socket.as_fd(); DESCRIPTORS_MAX + 1]).unwrap_err();
+        assert!(refused.to_string().contains("254 descriptors in one packet: at most 253"), "{refused}");
+        assert!(take_reply(node.as_fd()).is_none(), "nothing is sent without its sockets");
     }
 
     #[test]
