@@ -81,7 +81,8 @@ fn with_files(calls: Allowed) -> Allowed {
 fn data_path() -> Allowed {
     use Sysno::*;
     with_memory(every_thread())
-        // With what packet sockets have lost, and errors that wait at them.
+        // With what packet sockets have lost, and errors that wait at them. By `sendmsg` it asks the supervisor for devices. The address of
+        // such a message lies in memory, so holding that of `sendto` to none would keep nothing from being sent.
         .and(&[readv, writev, recvfrom, sendto, recvmsg, sendmsg, getsockopt, ioctl, pread64, pwrite64, timerfd_settime])
 }
 

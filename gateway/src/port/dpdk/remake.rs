@@ -13,11 +13,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::device::device_string::Device;
 use super::error::DpdkError;
-use super::kernel::interface::Interface;
+use super::kernel::interface::{Interface, namespace_cookie};
 use super::kernel::namespace::Namespace;
 use super::packet::settings::Settings;
 use super::packet::{self, sockets};
@@ -44,6 +44,17 @@ pub struct MadeSockets {
     pub control: OwnedFd,
     /// One socket for each queue.
     pub queues: Vec<OwnedFd>,
+}
+
+/// What tells an interface apart from all others since the machine started: the cookie of its namespace, and its index there.
+pub type InterfaceId = (u64, u32);
+
+impl MadeSockets {
+    /// Returns which interface they are bound to.
+    #[must_use]
+    pub fn interface_id(&self) -> InterfaceId {
+        (namespace_cookie(self.control.as_fd()), self.interface)
+    }
 }
 
 /// Returns whether a port with this device continues with new sockets.

@@ -4,11 +4,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket, socket_with};
 
 use crate::port::{LinkState, Promiscuous};
 
-/// An interface of the network namespace in which this value was made.
+/// An interface of the network namespace in which this value was made. Its socket answers requests about devices, and can send nothing.
 #[derive(Debug)]
 pub(crate) struct Interface {
     socket: OwnedFd,
@@ -17,6 +17,9 @@ pub(crate) struct Interface {
 
 /// The request by which ethtool asks (linux/sockios.h).
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// The option of a socket for its namespace's cookie (asm-generic/socket.h).
+const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// Why an interface's link is down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,20 +30,35 @@ pub(crate) enum LinkDownReason {
     NoCarrier,
 }
 
+/// Makes a socket of the calling thread's namespace by which the kernel can be asked about devices. One of any family answers that. This
+/// one can neither send nor receive, so it gives nothing to code that has taken over a thread of the data path.
+fn asking_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Returns what tells the network namespace of a socket apart from all others since the machine started; 0 before Linux 5.14.
+pub(crate) fn namespace_cookie(of: BorrowedFd<'_>) -> u64 {
+    let (mut cookie, mut size) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: writes at most `size` bytes of the number, which outlives the call.
+    let code = unsafe {
+        libc::getsockopt(of.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, (&raw mut cookie).cast(), &raw mut size)
+    };
+    if code == 0 { cookie } else { 0 }
+}
+
 /// Returns whether the calling thread's namespace has an interface of this name.
 pub(crate) fn exists(name: &str) -> bool {
-    socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .is_ok_and(|socket| netdevice::name_to_index(socket, name).is_ok())
+    asking_socket().is_ok_and(|socket| netdevice::name_to_index(socket, name).is_ok())
 }
 
 impl Interface {
     pub(crate) fn of_index(index: u32) -> io::Result<Self> {
-        Ok(Self { socket: socket(AddressFamily::INET, SocketType::DGRAM, None)?, index })
+        Ok(Self { socket: asking_socket()?, index })
     }
 
     /// Returns the interface of this name.
     pub(crate) fn of_name(name: &str) -> io::Result<Self> {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        let socket = asking_socket()?;
         let index = netdevice::name_to_index(&socket, name)?;
         Ok(Self { socket, index })
     }
@@ -213,7 +231,40 @@ pub(crate) fn join(member: &OwnedFd, index: u32, kind: libc::c_int) -> io::Resul
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use rustix::net::sockopt::socket_domain;
+    use rustix::net::{SendFlags, sendto};
+
     use super::*;
+
+    #[test]
+    fn the_socket_by_which_the_kernel_is_asked_answers_all_requests_and_can_send_nothing() {
+        let interface = Interface::of_name("lo").unwrap();
+        assert_eq!(interface.mac().unwrap(), [0; 6]);
+        interface.obstacle().unwrap();
+        let mtu = interface.mtu().unwrap();
+        // These take a right, which is looked at only if the request is known. They change nothing.
+        let refusal = |done: io::Result<()>| done.err().filter(|error| error.kind() != io::ErrorKind::PermissionDenied);
+        assert!(refusal(interface.set_mtu(mtu)).is_none());
+        if interface.obstacle().unwrap().is_none() {
+            assert!(refusal(interface.set_up()).is_none());
+        }
+        // ETHTOOL_GLINK, which any interface answers.
+        let mut link = [0x0a_u32, 2];
+        // SAFETY: the request is two numbers of 32 bits.
+        unsafe { interface.ethtool(&mut link) }.unwrap();
+        assert_ne!(link[1], 2);
+        assert_eq!(socket_domain(interface.socket()).unwrap(), AddressFamily::UNIX);
+        let to: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        assert!(sendto(interface.socket(), b"datagram", SendFlags::NOSIGNAL, &to).is_err());
+    }
+
+    #[test]
+    fn sockets_of_one_namespace_have_one_cookie() {
+        let [one, other] = [(); 2].map(|()| namespace_cookie(asking_socket().unwrap().as_fd()));
+        assert_eq!(one, other);
+    }
 
     #[test]
     fn the_loopback_interface_exists_and_no_other_is_taken_for_it() {
