@@ -15,17 +15,18 @@ use tonic::Status;
 
 use super::limits::Limits;
 use crate::access::Caller;
-use crate::model::TenantName;
+use crate::model::{TenantName, leaves_room};
 
 /// Accounts that are kept without a connection, so that a tenant's rate outlives its connections.
 const ACCOUNTS_KEPT_MAX: usize = 4096;
 
-/// The largest message that always finds room among those of all identities: these are bounded by requests at once.
+/// The largest message that always finds room among those of all tenants: these are bounded by requests at once.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 /// All accounts, by tenant; that of operators has none.
 pub(super) struct Accounts {
     limits: Limits,
+    /// Of all tenants.
     bytes_of_all: Arc<Room>,
     by_tenant: Mutex<BTreeMap<Option<TenantName>, Arc<Account>>>,
 }
@@ -55,7 +56,32 @@ pub(super) struct Account {
     /// Of tenants only.
     rate: Option<(DefaultDirectRateLimiter, NonZeroU32)>,
     bytes: Room,
-    bytes_of_all: Arc<Room>,
+    /// What tenants share. Operators have none of it, so that tenants cannot use up theirs.
+    of_all: Option<PartOfAll>,
+}
+
+/// A tenant's part of the room of all tenants.
+struct PartOfAll {
+    room: Arc<Room>,
+    used: AtomicU64,
+}
+
+impl PartOfAll {
+    /// Takes room, if there is as much, and if it leaves the last quarter to tenants that have little.
+    fn take(&self, bytes: u64) -> bool {
+        // Requests of the tenant at the same time each see what the others take.
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let is_taken = self.room.take_if(bytes, |total, max| bytes == 0 || leaves_room(used, 0, total, max));
+        if !is_taken {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        is_taken
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.room.give_back(bytes);
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Room for bytes.
@@ -71,7 +97,12 @@ impl Room {
 
     /// Takes room, if there is as much.
     fn take(&self, bytes: u64) -> bool {
-        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max);
+        self.take_if(bytes, |_, _| true)
+    }
+
+    /// As [`Self::take`], if that may be: asked with how much is taken then, and of how much.
+    fn take_if(&self, bytes: u64, may_be: impl Fn(u64, u64) -> bool) -> bool {
+        let more = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.max && may_be(*sum, self.max));
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -91,7 +122,7 @@ impl Account {
             requests_max: limits.requests_at_once,
             rate: tenant.map(|_| (RateLimiter::direct(quota), per_second)),
             bytes: Room::new(limits.request_bytes_at_once),
-            bytes_of_all: Arc::clone(bytes_of_all),
+            of_all: tenant.map(|_| PartOfAll { room: Arc::clone(bytes_of_all), used: AtomicU64::new(0) }),
         }
     }
 
@@ -129,7 +160,7 @@ impl Account {
             )));
         }
         let of_all = if bytes > SMALL_BYTES_MAX { bytes } else { 0 };
-        if !self.bytes_of_all.take(of_all - taken.of_all) {
+        if !self.of_all.as_ref().is_none_or(|part| part.take(of_all - taken.of_all)) {
             self.bytes.give_back(more);
             return Err(Status::resource_exhausted(format!(
                 "this message takes {bytes} bytes of memory, and the node has no room for it at the moment: send it again in some seconds"
@@ -142,7 +173,9 @@ impl Account {
     fn give_back(&self, taken: &mut Taken) {
         let Taken { bytes, of_all } = std::mem::take(taken);
         self.bytes.give_back(bytes);
-        self.bytes_of_all.give_back(of_all);
+        if let Some(part) = &self.of_all {
+            part.give_back(of_all);
+        }
     }
 }
 
@@ -156,7 +189,7 @@ pub(super) struct RequestBytes {
 #[derive(Default)]
 struct Taken {
     bytes: u64,
-    /// Those that count among the bytes of all identities.
+    /// Those that count among the bytes of all tenants.
     of_all: u64,
 }
 
@@ -184,46 +217,58 @@ impl Drop for RequestBytes {
     }
 }
 
-/// Connections by the address that they come from.
+/// How many of its IPv6 networks of 64 bits a network of 48 may fill: what one customer of a provider has.
+const NETWORKS_OF_SITE: usize = 4;
+
+/// Connections by the networks that they come from.
 #[derive(Default)]
-pub(super) struct Addresses(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+pub(super) struct Addresses(Arc<Mutex<BTreeMap<Network, usize>>>);
 
 impl Addresses {
-    /// Takes a place of an address; none if it has `max` already.
+    /// Takes a place of an address; none if its network has `max` already, or the larger network around that four times as many.
     pub(super) fn take(&self, address: IpAddr, max: usize) -> Option<AddressPlace> {
-        let network = network(address);
+        let networks = networks(address);
         let mut counts = lock(&self.0);
-        let count = counts.entry(network).or_default();
-        if *count >= max {
+        let bounds = networks.iter().zip([max, max.saturating_mul(NETWORKS_OF_SITE)]);
+        if bounds.into_iter().any(|(network, max)| counts.get(network).is_some_and(|count| *count >= max)) {
             return None;
         }
-        *count += 1;
-        Some(AddressPlace { counts: Arc::clone(&self.0), network })
+        for network in &networks {
+            *counts.entry(*network).or_default() += 1;
+        }
+        Some(AddressPlace { counts: Arc::clone(&self.0), networks })
     }
 }
 
 /// A place of an address, until this is dropped.
 pub(super) struct AddressPlace {
-    counts: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
-    network: IpAddr,
+    counts: Arc<Mutex<BTreeMap<Network, usize>>>,
+    networks: Vec<Network>,
 }
 
 impl Drop for AddressPlace {
     fn drop(&mut self) {
         let mut counts = lock(&self.counts);
-        let Some(count) = counts.get_mut(&self.network) else { return };
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&self.network);
+        for network in &self.networks {
+            let Some(count) = counts.get_mut(network) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(network);
+            }
         }
     }
 }
 
-/// Returns what one station can choose addresses from: all 32 bits of IPv4, and the first 64 of IPv6.
-fn network(address: IpAddr) -> IpAddr {
+/// A network, by its length in bits and its first address.
+type Network = (u32, IpAddr);
+
+/// Returns the networks from which one station can choose addresses: all 32 bits of IPv4, and of IPv6 the first 64, and the first 48.
+fn networks(address: IpAddr) -> Vec<Network> {
     match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-        address => address,
+        IpAddr::V6(address) => {
+            [64, 48].map(|bits| (bits, IpAddr::V6((u128::from(address) >> (128 - bits) << (128 - bits)).into()))).into()
+        }
+        address => vec![(32, address)],
     }
 }
 
@@ -233,7 +278,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::access::Certificate;
 
     #[test]
     fn addresses_of_one_ipv6_network_share_places_and_nothing_is_kept_of_those_that_left() {
@@ -249,11 +297,50 @@ mod tests {
     }
 
     #[test]
+    fn networks_of_one_site_share_places_and_leave_other_sites_theirs() {
+        let addresses = Addresses::default();
+        let take = |address: String| addresses.take(address.parse().unwrap(), 2);
+        let places: Vec<_> = (0..8).map(|at| take(format!("2001:db8:1:{}::1", at / 2)).unwrap()).collect();
+        assert!(take("2001:db8:1:9::1".to_owned()).is_none());
+        let other = take("2001:db8:2::1".to_owned());
+        assert!(other.is_some());
+        drop(places);
+        assert!(take("2001:db8:1:9::1".to_owned()).is_some());
+        drop(other);
+        assert!(lock(&addresses.0).is_empty());
+    }
+
+    #[test]
+    fn tenants_with_large_messages_leave_room_to_those_with_small_ones_and_to_operators() {
+        let max = 64 * (SMALL_BYTES_MAX + 1);
+        let limits = Limits { request_bytes_at_once: max, request_bytes_of_all: max, ..Limits::default() };
+        let accounts = Accounts::new(limits);
+        let account = |tenant: &str| {
+            let certificate = Certificate { serial: String::new(), expires: SystemTime::now() };
+            accounts.of(&Caller::of_uri(&format!("pinion://tenant/{tenant}/admin"), None, certificate).unwrap())
+        };
+        let begin = |account: Arc<Account>, bytes| {
+            let request = RequestBytes::new(account);
+            request.begin(bytes).map(|()| request)
+        };
+        let large = [begin(account("a"), max / 2).unwrap(), begin(account("b"), max / 4).unwrap()];
+        assert!(begin(account("a"), max / 8).is_err(), "it has much already");
+        assert!(begin(account("c"), max / 8).is_err(), "that is much at once");
+        let little = begin(account("c"), max / 16).unwrap();
+        assert!(little.grow(SMALL_BYTES_MAX + 1).is_err());
+        drop(begin(account("d"), max / 16).unwrap());
+        drop(begin(accounts.of(&Caller::of_uid(0)), max).unwrap());
+        drop((large, little));
+        begin(account("c"), max / 4 * 3).unwrap();
+    }
+
+    #[test]
     fn messages_that_arrive_together_have_a_bound_that_each_gives_back() {
         let large = SMALL_BYTES_MAX + 1;
-        let limits = Limits { request_bytes_at_once: 2 * large, request_bytes_of_all: 3 * large, ..Limits::default() };
+        let limits = Limits { request_bytes_at_once: 2 * large, request_bytes_of_all: 4 * large, ..Limits::default() };
         let of_all = Arc::new(Room::new(limits.request_bytes_of_all));
-        let [one, other] = [(); 2].map(|()| Arc::new(Account::new(&limits, None, &of_all)));
+        let [one, other] =
+            ["one", "other"].map(|name| Arc::new(Account::new(&limits, Some(&name.parse().unwrap()), &of_all)));
         let begin = |account: &Arc<Account>, bytes| {
             let request = RequestBytes::new(Arc::clone(account));
             request.begin(bytes).map(|()| request)

@@ -22,9 +22,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections on TCP whose handshake is not, so that strangers take no places of those that have an identity.
     pub handshakes_max: usize,
-    /// The same, from one address, so that few strangers take no places of all others.
+    /// The same, from one address, or from one network of 64 bits for IPv6, so that few strangers take no places of all others;
+    /// four times as many from one network of 48.
     pub handshakes_per_address_max: usize,
-    /// Connections on TCP from one address, or from one network of 64 bits for IPv6.
+    /// Connections on TCP from one address, or from one network of 64 bits for IPv6; four times as many from one of 48.
     pub connections_per_address_max: usize,
     /// Connections on TCP of one tenant, or of all operators' certificates together.
     pub connections_per_identity_max: usize,
@@ -36,7 +37,8 @@ pub struct Limits {
     /// encoded bytes, and what the elements of their lists take once they are decoded. Enough for one change of the
     /// largest size, and some small ones.
     pub request_bytes_at_once: u64,
-    /// The same, of all identities together. Requests that take at most 64 KiB do not count.
+    /// The same, of all tenants together. Requests that take at most 64 KiB do not count. While more than three quarters are
+    /// taken, no tenant gets more than a sixteenth.
     pub request_bytes_of_all: u64,
     /// How long a handshake may take.
     pub handshake_time: Duration,

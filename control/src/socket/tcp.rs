@@ -65,18 +65,18 @@ pub(super) async fn accept(
             () = connections.closed() => return,
         };
         let max = shared.limits.connections_per_address_max;
-        let Some(of_address) = addresses.take(address.ip(), max) else {
-            shared
-                .refused
-                .say(&format_args!("{} has {max} connections, and no more may come from one address", address.ip()));
+        let ip = address.ip();
+        let Some(of_address) = addresses.take(ip, max) else {
+            shared.refused.say(&format_args!(
+                "{ip}: one address may have {max} connections, and an IPv6 network of 48 bits four times as many: there are as many"
+            ));
             continue;
         };
         let max = shared.limits.handshakes_per_address_max;
-        let Some(handshake_of_address) = under_way_by_address.take(address.ip(), max) else {
-            let ip = address.ip();
-            shared
-                .refused
-                .say(&format_args!("{ip} has {max} handshakes under way, and no more may come from one address"));
+        let Some(handshake_of_address) = under_way_by_address.take(ip, max) else {
+            shared.refused.say(&format_args!(
+                "{ip}: one address may have {max} handshakes under way, and an IPv6 network of 48 bits four times as many: there are as many"
+            ));
             continue;
         };
         let Ok(handshake) = Arc::clone(&under_way).try_acquire_owned() else {
