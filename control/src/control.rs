@@ -262,9 +262,21 @@ impl Control {
         Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
     }
 
-    /// Asks the node to admit the bytes, then stores them for the tenant. May take seconds.
+    /// Asks the node to admit the bytes, then stores them for the tenant, for the operator. May take seconds.
     pub fn upload(
         &self,
+        kind: UploadKind,
+        tenant: &TenantName,
+        announced: &Digest,
+        bytes: &[u8],
+    ) -> Result<(), ControlError> {
+        self.upload_as(None, kind, tenant, announced, bytes)
+    }
+
+    /// As [`Control::upload`], for a caller of this tenant, or else the operator.
+    pub fn upload_as(
+        &self,
+        caller: Option<&TenantName>,
         kind: UploadKind,
         tenant: &TenantName,
         announced: &Digest,
@@ -275,12 +287,16 @@ impl Control {
         if found != *announced {
             return Err(ControlError::WrongDigest { announced: *announced, found });
         }
-        let _one_at_a_time = self.admitting.lock(&Party::Tenant(tenant.clone()));
+        let party = Party::of(caller, Some(tenant));
+        let _one_at_a_time = self.admitting.lock(&party);
+        self.check_party(&party)?;
         self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
         match kind {
             UploadKind::Module => self.node.admit(bytes)?,
             UploadKind::Files => self.node.admit_files(bytes)?,
         }
+        // It may have been deleted while the node looked at the bytes.
+        self.check_party(&party)?;
         Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, Changed, UploadKind};
+use pinion_control::control::{ApplyRequest, Changed, ControlError, UploadKind};
 use pinion_control::model::{Chain, Digest, ObjectRef, Tenant, TenantName};
 use pinion_control::node::Call;
 use pinion_control::{Client, Control, Store};
@@ -194,6 +194,19 @@ fn tenants_of_the_configuration_are_added_once_and_what_is_applied_later_stays_i
     control.delete(vec![ObjectRef::from(&configured[1])]).unwrap();
     let [deleted] = &control.status().warnings[..] else { panic!("one tenant is gone") };
     assert!(deleted.starts_with("tenant other was deleted, and is added again when the node starts"), "{deleted}");
+}
+
+#[test]
+fn a_tenant_that_was_deleted_since_its_upload_began_stores_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let control = open(folder.path(), &[]);
+    let wasm = wasm("m");
+    let upload =
+        |by: Option<&TenantName>| control.upload_as(by, UploadKind::Module, &demo(), &Digest::of(&wasm), &wasm);
+    let refused = upload(Some(&demo())).unwrap_err();
+    assert!(matches!(refused, ControlError::UnknownTenant(_)), "{refused}");
+    assert!(control.unnamed_uploads().unwrap().is_empty());
+    upload(None).expect("the operator uploads for any tenant");
 }
 
 #[test]

@@ -216,8 +216,8 @@ impl Control {
             .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
     }
 
-    /// Refuses a tenant that does not exist. Called with the lock held, as it may have been deleted since its caller asked.
-    fn check_party(&self, party: &Party) -> Result<(), ControlError> {
+    /// Refuses a tenant that does not exist. Called with a lock held, as it may have been deleted since its caller asked.
+    pub(super) fn check_party(&self, party: &Party) -> Result<(), ControlError> {
         match party {
             Party::Tenant(tenant) => self.check_known(tenant),
             Party::Operator(_) | Party::Node => Ok(()),
