@@ -23,17 +23,19 @@ use crate::node::{ChainInstanceStatus, FwpStatus};
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
-use places::{Place, Places, ReportPlaces};
+use places::{ReportPlaces, SharedPlaces};
 use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
 pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
 /// The maximum number of uploads of each tenant that are held in memory at a time; further ones wait.
 const UPLOADS_AT_ONCE: usize = 2;
-/// The same, of all tenants together.
+/// The same, of all tenants together, and of those that the operator uploads for tenants.
 const UPLOADS_OF_ALL: usize = 16;
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
+/// The same, of all tenants together: half of tokio's blocking threads, so that the operator's calls find one.
+const CHANGES_OF_ALL: usize = 256;
 /// Reports of the whole node, and pages of lists, that are made for the operator at a time, and for all tenants together;
 /// further ones wait.
 const REPORTS_AT_ONCE: usize = 4;
@@ -42,13 +44,11 @@ const TENANT_REPORTS_AT_ONCE: usize = 2;
 
 /// Creates the service, ready to be added to a server.
 pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlService>> {
-    let (uploads, changes) = (Places::new(UPLOADS_AT_ONCE), Places::new(CHANGES_AT_ONCE));
-    let uploads_of_all = Arc::new(Semaphore::new(UPLOADS_OF_ALL));
     ControlServer::new(Guarded(ControlService {
         control,
-        uploads,
-        uploads_of_all,
-        changes,
+        uploads: SharedPlaces::new(UPLOADS_OF_ALL, UPLOADS_AT_ONCE),
+        operators_uploads: SharedPlaces::new(UPLOADS_OF_ALL, UPLOADS_AT_ONCE),
+        changes: SharedPlaces::new(CHANGES_OF_ALL, CHANGES_AT_ONCE),
         collections: Arc::new(Semaphore::new(2)),
         reports: Arc::new(ReportPlaces::new(REPORTS_AT_ONCE, TENANT_REPORTS_AT_ONCE)),
     }))
@@ -58,9 +58,12 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlSer
 
 pub(crate) struct ControlService {
     control: Arc<Control>,
-    uploads: Places,
-    uploads_of_all: Arc<Semaphore>,
-    changes: Places,
+    /// Of tenants' callers.
+    uploads: SharedPlaces,
+    /// Of the operator, by the tenant that it uploads for, so that it waits for no tenant.
+    operators_uploads: SharedPlaces,
+    /// Of tenants' callers. The operator's changes need no place.
+    changes: SharedPlaces,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
     collections: Arc<Semaphore>,
     reports: Arc<ReportPlaces>,
@@ -130,15 +133,15 @@ impl ControlService {
         let mut messages = request.into_inner();
         let announced = upload::announced(kind, &caller, &mut messages).await?;
         caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
-        let place = self.uploads.take(&announced.tenant).await;
-        let stopping = |_| Status::unavailable("the node is shutting down");
-        let place_of_all = Arc::clone(&self.uploads_of_all).acquire_owned().await.map_err(stopping)?;
+        let places = if caller.tenant().is_some() { &self.uploads } else { &self.operators_uploads };
+        let place = places.take(&announced.tenant).await;
         let bytes = upload::bytes(&announced, messages).await?;
         let (digest, size_bytes) = (announced.digest, bytes.len() as u64);
         let tenant = announced.tenant.clone();
+        let by = caller.tenant().cloned();
         self.blocking(move |control| {
-            let _places: (Place, Place) = (place, place_of_all);
-            control.upload(kind, &announced.tenant, &announced.digest, &bytes)
+            let _place = place;
+            control.upload_as(by.as_ref(), kind, &announced.tenant, &announced.digest, &bytes)
         })
         .await?;
         tracing::info!(%caller, %tenant, %digest, size_bytes, "uploaded");
@@ -153,7 +156,7 @@ impl ControlService {
         charge: Option<Charge>,
         work: impl FnOnce(&Control) -> Result<T, ControlError> + Send + 'static,
     ) -> Result<T, Status> {
-        let place: Option<Place> = match tenant {
+        let place = match tenant {
             Some(tenant) => Some(self.changes.take(tenant).await),
             None => None,
         };

@@ -40,34 +40,58 @@ impl Places {
     }
 }
 
-/// Places for reports of the whole node, and pages of lists. The operator has places of its own; tenants each have some,
-/// and all together no more than a bound.
-pub(super) struct ReportPlaces {
-    operator: Arc<Semaphore>,
+/// Places of which each tenant has some, and all together no more than a bound.
+pub(super) struct SharedPlaces {
     tenants: Places,
-    of_all_tenants: Arc<Semaphore>,
+    of_all: Arc<Semaphore>,
 }
 
-/// A place for a report, until this is dropped: one of the operator's, or a tenant's and one of all tenants'.
-pub(super) struct ReportPlace {
-    _places: (Option<Place>, Place),
+/// A tenant's place and one of all tenants', until this is dropped.
+pub(super) struct SharedPlace {
+    _places: (Place, Place),
+}
+
+impl SharedPlaces {
+    /// Creates this many places for all tenants; each tenant may have so many of them.
+    pub(super) fn new(of_all: usize, each: usize) -> Self {
+        Self { tenants: Places::new(each), of_all: Arc::new(Semaphore::new(of_all)) }
+    }
+
+    /// Waits for a place of the tenant's, and only then for one of all tenants', so that none of these is kept meanwhile.
+    pub(super) async fn take(&self, tenant: &TenantName) -> SharedPlace {
+        let own = self.tenants.take(tenant).await;
+        let shared = Arc::clone(&self.of_all).acquire_owned().await.expect("these semaphores are never closed");
+        SharedPlace { _places: (own, shared) }
+    }
+}
+
+/// Places for reports of the whole node, and pages of lists. The operator has places of its own; tenants share others.
+pub(super) struct ReportPlaces {
+    operator: Arc<Semaphore>,
+    tenants: SharedPlaces,
+}
+
+/// A place for a report, until this is dropped.
+pub(super) enum ReportPlace {
+    Operator { _place: Place },
+    Tenant { _place: SharedPlace },
 }
 
 impl ReportPlaces {
     /// Creates this many places for the operator, and as many for all tenants; each tenant may have so many of them.
     pub(super) fn new(each_kind: usize, each_tenant: usize) -> Self {
-        let [operator, of_all_tenants] = [(); 2].map(|()| Arc::new(Semaphore::new(each_kind)));
-        Self { operator, tenants: Places::new(each_tenant), of_all_tenants }
+        Self { operator: Arc::new(Semaphore::new(each_kind)), tenants: SharedPlaces::new(each_kind, each_tenant) }
     }
 
     /// Waits for a place, of a tenant's caller or else of the operator.
     pub(super) async fn take(&self, caller: Option<&TenantName>) -> ReportPlace {
-        let (own, shared) = match caller {
-            Some(tenant) => (Some(self.tenants.take(tenant).await), &self.of_all_tenants),
-            None => (None, &self.operator),
-        };
-        let place = Arc::clone(shared).acquire_owned().await.expect("these semaphores are never closed");
-        ReportPlace { _places: (own, place) }
+        match caller {
+            Some(tenant) => ReportPlace::Tenant { _place: self.tenants.take(tenant).await },
+            None => {
+                let place = Arc::clone(&self.operator).acquire_owned().await;
+                ReportPlace::Operator { _place: place.expect("these semaphores are never closed") }
+            }
+        }
     }
 }
 
@@ -93,6 +117,22 @@ mod tests {
         for other in others {
             drop(other.await.unwrap());
         }
+    }
+
+    #[tokio::test]
+    async fn many_tenants_together_have_no_more_places_than_there_are_for_all() {
+        let places = Arc::new(SharedPlaces::new(3, 2));
+        let take = |name: &str| {
+            let (places, tenant) = (Arc::clone(&places), name.parse().unwrap());
+            tokio::spawn(async move { places.take(&tenant).await })
+        };
+        let first = take("a").await.unwrap();
+        let others = [take("b").await.unwrap(), take("c").await.unwrap()];
+        let waiting = take("d");
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        drop((waiting.await.unwrap(), others));
     }
 
     #[tokio::test]
