@@ -225,6 +225,10 @@ pub enum Refusal {
     /// The node has no room left for it.
     #[error("{0}")]
     Exhausted(String),
+    /// The machine lacks something that its operator can provide, as space on its disk. The sentence is the operator's, and may name the
+    /// node's paths; a tenant's caller gets another one.
+    #[error("{0}")]
+    Short(String),
     /// The node failed; the caller can't fix that.
     #[error("{0}")]
     Failed(String),

@@ -16,6 +16,10 @@ use crate::store::StoreError;
 /// headers of 16 KiB.
 const MESSAGE_BYTES_MAX: usize = 5 << 10;
 
+/// What tenants are told when the machine lacks something for their change.
+const SHORT: &str =
+    "the node has no room on its disk for this at the moment; its operator finds why in its log: try again later";
+
 /// Returns a status with the message made printable.
 pub(super) fn status(code: Code, message: impl ToString) -> Status {
     Status::new(code, printable_lines(message.to_string(), MESSAGE_BYTES_MAX))
@@ -49,6 +53,8 @@ fn told_tenants(error: &ControlError) -> Option<ToldTenants> {
         ControlError::Store(StoreError::Lost { whose, digest, .. }) => {
             format!("the node has lost the bytes of {whose} ({digest}): upload them again")
         }
+        ControlError::Refused(Refusal::Short(_)) => SHORT.to_owned(),
+        ControlError::Store(StoreError::Disk(error)) if error.is_shortage() => SHORT.to_owned(),
         ControlError::Store(_) | ControlError::Refused(Refusal::Failed(_)) => {
             "the node failed; its operator finds why in its log".to_owned()
         }
@@ -90,7 +96,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
     match refusal {
         Refusal::Invalid(_) => Code::InvalidArgument,
         Refusal::Unfit(_) => Code::FailedPrecondition,
-        Refusal::Exhausted(_) => Code::ResourceExhausted,
+        Refusal::Exhausted(_) | Refusal::Short(_) => Code::ResourceExhausted,
         Refusal::Failed(_) => Code::Internal,
         Refusal::Stopping => Code::Unavailable,
     }
@@ -115,7 +121,28 @@ pub(super) fn node_panicked(panicked: JoinError) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+    use std::io;
+    use std::path::Path;
+
     use super::*;
+    use crate::disk::DiskError;
+
+    #[test]
+    fn a_tenant_is_told_of_a_shortage_without_the_nodes_paths_and_the_operator_with_them() {
+        let shortage = io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error());
+        let shortage = DiskError::new(Path::new("/var/lib/pinion"), &shortage);
+        for error in [
+            ControlError::Refused(Refusal::Short(shortage.to_string())),
+            ControlError::Store(StoreError::Disk(shortage.clone())),
+        ] {
+            let status = to_status(error);
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            assert!(status.message().contains("/var/lib/pinion has no space left"), "{}", status.message());
+            let told = status.source().unwrap().to_string();
+            assert!(told.contains("no room on its disk") && !told.contains("/var"), "{told}");
+        }
+    }
 
     #[test]
     fn a_message_fits_into_the_headers_that_clients_take() {

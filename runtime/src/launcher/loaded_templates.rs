@@ -63,6 +63,20 @@ pub enum LoadError {
     OverLimit(OverLimit),
 }
 
+impl LoadError {
+    /// Returns the sentence for the template's tenant: without the node's paths, which belong in the node's log only.
+    fn for_tenant(&self) -> String {
+        match self {
+            Self::Artifact(ArtifactError::File(error)) => format!("its template is {}", error.for_tenant()),
+            Self::Artifact(ArtifactError::Load { .. }) => {
+                "its template does not load; the node's log says why".to_owned()
+            }
+            Self::Bundle(BundleError::File(error)) => format!("the archive of its files is {}", error.for_tenant()),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// The templates of a chain, by worker and then by stage.
 pub(super) type ChainTemplates = Vec<Vec<Arc<Template>>>;
 
@@ -165,9 +179,13 @@ impl LoadedTemplates {
                 over_limit,
             };
             let wishes = wishes(spec, stage);
-            let loaded = self.load(key, &spec.tenant, wishes.files).map_err(|error| match &error {
-                LoadError::OverLimit(limit) => failed(&error, Some(*limit)),
-                _ => failed(&error, None),
+            let loaded = self.load(key, &spec.tenant, wishes.files).map_err(|error| {
+                let told = error.for_tenant();
+                if let LoadError::OverLimit(limit) = error {
+                    return failed(&told, Some(limit));
+                }
+                tracing::warn!(tenant = %spec.tenant, chain = %spec.name, stage, "its template cannot be loaded: {error}");
+                failed(&told, None)
             })?;
             let linked = self.link(&loaded, &wishes).map_err(|error| failed(&error, None))?;
             templates.iter_mut().zip(linked).for_each(|(of_worker, template)| of_worker.push(template));
@@ -178,5 +196,31 @@ impl LoadedTemplates {
 
     fn loaded(&self) -> MutexGuard<'_, HashMap<TemplateKey, Weak<LoadedTemplate>>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::templates::derived::DerivedError;
+
+    #[test]
+    fn a_tenant_is_told_why_its_template_is_not_loaded_without_the_nodes_paths() {
+        let damaged = || DerivedError::Damaged { path: "/state/a".into(), reason: "it is cut short".to_owned() };
+        let unreadable =
+            || DerivedError::File { path: "/state/a".into(), error: std::io::Error::from_raw_os_error(24) };
+        let load = ArtifactError::Load { path: "/state/a".into(), error: "of /state/a".to_owned() };
+        for (error, told) in [
+            (ArtifactError::File(damaged()).into(), "its template is damaged; made again from what was uploaded"),
+            (
+                BundleError::File(damaged()).into(),
+                "the archive of its files is damaged; made again from what was uploaded",
+            ),
+            (ArtifactError::File(unreadable()).into(), "its template is not readable now; the node's log says why"),
+            (LoadError::from(load), "its template does not load; the node's log says why"),
+        ] {
+            assert!(error.to_string().contains("/state/a"));
+            assert_eq!(error.for_tenant(), told);
+        }
     }
 }

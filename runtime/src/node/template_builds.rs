@@ -85,6 +85,7 @@ fn named(chain: &Chain, stage: usize, refusal: Refusal) -> Refusal {
         Refusal::Invalid(text) => Refusal::Invalid(say(text)),
         Refusal::Unfit(text) => Refusal::Unfit(say(text)),
         Refusal::Exhausted(text) => Refusal::Exhausted(say(text)),
+        Refusal::Short(text) => Refusal::Short(say(text)),
         Refusal::Failed(text) => Refusal::Failed(say(text)),
         other => other,
     }

@@ -44,8 +44,19 @@ impl DerivedError {
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self {
-            Self::Disk(error) if error.is_shortage() => Refusal::Exhausted(error.to_string()),
+            Self::Disk(error) if error.is_shortage() => Refusal::Short(error.to_string()),
             other => Refusal::Failed(other.to_string()),
+        }
+    }
+}
+
+impl DerivedError {
+    /// Returns what is wrong with the file, for a tenant: without the node's paths.
+    #[must_use]
+    pub fn for_tenant(&self) -> &'static str {
+        match self {
+            Self::Damaged { .. } => "damaged; made again from what was uploaded",
+            Self::Disk(_) | Self::File { .. } => "not readable now; the node's log says why",
         }
     }
 }
@@ -260,6 +271,13 @@ pub(crate) mod tests {
         assert_eq!(derived.warnings().len(), 1);
         derived.write(&folder.path().join("a.file"), b"bytes").unwrap();
         assert_eq!(derived.warnings(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_shortage_is_refused_in_a_sentence_for_the_operator_only() {
+        let no_space = io::Error::from(rustix::io::Errno::NOSPC);
+        let error = DerivedError::Disk(DiskError::new(Path::new("/var/lib/pinion"), &no_space));
+        assert_eq!(error.refusal(), Refusal::Short(error.to_string()));
     }
 
     #[test]
