@@ -12,7 +12,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::Chain;
+use pinion_control::model::{Chain, TenantName};
 use pinion_mma::id::FwpId;
 
 use super::Launcher;
@@ -23,6 +23,9 @@ use crate::ids::{ChainKey, ModuleKey};
 const BAN_MAX: Duration = Duration::from_secs(600);
 /// The last ban is forgotten after so many times its length without a further occurrence.
 const FORGIVEN_AFTER: u32 = 10;
+
+/// How many records of a tenant are kept of what it has deleted, beside those with a ban in force.
+const DELETED_MAX: usize = 256;
 
 /// Which of occurrences lead to a ban.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +52,18 @@ struct Record {
     count: u32,
     /// The last ban, if there was any.
     ban: Option<Ban>,
+}
+
+impl Record {
+    fn is_in_force(&self, now: Instant) -> bool {
+        self.ban.is_some_and(|ban| now < ban.until)
+    }
+
+    /// Returns until when it matters for a further occurrence.
+    fn counts_until(&self, policy: BanPolicy) -> Instant {
+        let tolerated = self.since + policy.memory;
+        self.ban.map_or(tolerated, |ban| tolerated.max(ban.until + ban.length * FORGIVEN_AFTER))
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,10 +122,31 @@ impl<K: Eq + Hash> Bans<K> {
         let until = move |record: &Record| record.ban.map(|ban| ban.until).filter(|until| now < *until);
         self.records.iter().filter_map(move |(cause, record)| Some((cause, until(record)?)))
     }
+}
 
-    /// Forgets what no longer exists, but for bans in force: what was deleted may come back.
-    pub(super) fn retain(&mut self, mut is_there: impl FnMut(&K) -> bool, now: Instant) {
-        self.records.retain(|cause, record| is_there(cause) || record.ban.is_some_and(|ban| now < ban.until));
+impl<N: Eq + Hash> Bans<(TenantName, N)> {
+    /// Forgets what counts no more. What was deleted may come back, and is what it was then: only of a tenant that has deleted much are the
+    /// records forgotten that would count for the shortest time.
+    pub(super) fn retain(&mut self, is_there: impl Fn(&(TenantName, N)) -> bool, now: Instant) {
+        let Self { policy, records } = self;
+        records.retain(|_, record| now <= record.counts_until(*policy));
+        let is_deleted = |cause: &(TenantName, N), record: &Record| !is_there(cause) && !record.is_in_force(now);
+        let mut deleted: HashMap<&TenantName, Vec<Instant>> = HashMap::new();
+        for (cause, record) in records.iter().filter(|(cause, record)| is_deleted(cause, record)) {
+            deleted.entry(&cause.0).or_default().push(record.counts_until(*policy));
+        }
+        deleted.retain(|_, ends| ends.len() > DELETED_MAX);
+        let least = |(tenant, mut ends): (&TenantName, Vec<Instant>)| {
+            ends.sort_unstable();
+            (tenant.clone(), ends[ends.len() - DELETED_MAX])
+        };
+        let least: HashMap<TenantName, Instant> = deleted.into_iter().map(least).collect();
+        if !least.is_empty() {
+            records.retain(|cause, record| {
+                let is_kept = |least: &Instant| *least <= record.counts_until(*policy);
+                !is_deleted(cause, record) || least.get(&cause.0).is_none_or(is_kept)
+            });
+        }
     }
 }
 
@@ -148,7 +184,7 @@ impl Launcher {
 
 #[cfg(test)]
 mod tests {
-    use pinion_control::model::{ModuleName, TenantName};
+    use pinion_control::model::ModuleName;
 
     use super::*;
 
@@ -194,6 +230,48 @@ mod tests {
         assert_eq!((0..=OVERRUNS.tolerated).filter_map(|_| bans.note(module(), now)).count(), 1);
         now += S + S * FORGIVEN_AFTER + OVERRUNS.memory;
         assert_eq!(bans.note(module(), now), None);
+    }
+
+    fn chain(number: u64) -> ChainKey {
+        (TenantName::new("mallory").unwrap(), format!("hog-{number}").parse().unwrap())
+    }
+
+    #[test]
+    fn what_was_deleted_and_comes_back_has_its_panics_and_bans_until_their_time_is_over() {
+        let (mut bans, now) = (Bans::of_chains(), Instant::now());
+        assert_eq!(bans.note(chain(1), now), None);
+        bans.retain(|_| false, now + S);
+        let again = now + 2 * S;
+        assert_eq!(bans.note(chain(1), again), Some(again + 10 * S), "that is its second");
+        bans.retain(|_| false, again + 11 * S);
+        assert_eq!(bans.note(chain(1), again + 12 * S), Some(again + 32 * S), "its next ban is longer");
+        bans.retain(|_| false, again + 33 * S);
+        assert_eq!(bans.records.len(), 1);
+        bans.retain(|_| false, again + 33 * S + 20 * S * FORGIVEN_AFTER + WORKER_PANICS.memory);
+        assert!(bans.records.is_empty());
+    }
+
+    #[test]
+    fn of_what_a_tenant_has_deleted_the_last_records_are_kept_and_all_of_what_is_there_or_banned() {
+        let (mut bans, start) = (Bans::of_chains(), Instant::now());
+        let other: ChainKey = (TenantName::new("other").unwrap(), "once".parse().unwrap());
+        bans.note(other.clone(), start);
+        for _ in 0..=WORKER_PANICS.tolerated {
+            bans.note(chain(1), start);
+        }
+        let mut now = start;
+        for number in 0..DELETED_MAX as u64 + 9 {
+            now += Duration::from_millis(1);
+            bans.note(chain(number), now);
+        }
+        let is_there = |cause: &ChainKey| *cause == chain(0);
+        bans.retain(is_there, now);
+        // Those that are there, banned, and of another tenant.
+        assert_eq!(bans.records.len(), DELETED_MAX + 3);
+        assert!(
+            [chain(0), chain(1), other, chain(DELETED_MAX as u64 + 8)].iter().all(|it| bans.records.contains_key(it))
+        );
+        assert!(!bans.records.contains_key(&chain(2)));
     }
 
     #[test]
