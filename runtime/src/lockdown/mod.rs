@@ -10,6 +10,7 @@
 //! the status if it is off or does not work here.
 
 mod calls;
+mod other_keys;
 pub mod refusals;
 pub mod thread_role;
 
@@ -187,6 +188,9 @@ pub fn give_up(confinement: &Confinement, paths: &OwnPaths) -> Result<(), Lockdo
         ..Rights::default()
     };
     if confinement.file_rules {
+        let other_keys = other_keys::warnings(&paths.read);
+        other_keys.iter().for_each(|warning| tracing::warn!("{warning}"));
+        warn(other_keys);
         rights.files = file_rules(paths).ruleset().map_err(LockdownError::Rules)?;
         if rights.files.is_none() {
             let warning = "this kernel has no Landlock, or has it turned off: code that escapes from a sandbox can open the files of the \
