@@ -122,7 +122,7 @@ impl ServedPort {
         let is_said = error == self.said;
         self.said = error;
         let error = self.said.as_ref().filter(|_| !is_said)?;
-        Some(format!("the device of port {} cannot be made again: {error}", self.config.name))
+        Some(format!("the device of port {} cannot be made again now: {error}", self.config.name))
     }
 }
 
