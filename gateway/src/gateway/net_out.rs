@@ -91,6 +91,12 @@ impl NetOut {
         self.waiting.pop_any().map(|(frame, _)| frame)
     }
 
+    /// Returns how many frames wait for neighbours.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns a station that was found for an address just before.
     #[inline]
     fn recent(&self, network: NetworkIndex, to: IpAddr, now_ns: u64) -> Option<EthernetAddress> {
@@ -288,11 +294,12 @@ impl NetOut {
             }
             Lookup::Wait(neighbor) => {
                 let Self { table, waiting, .. } = self;
-                let states = std::slice::from_mut(state);
-                table.look_at_one(neighbor, now_ns, |due| follow(states, bin, waiting, due));
+                // It waits before the neighbour is looked at: if that is given up now, the frame is one of those dropped.
                 if let Err(frame) = waiting.push(neighbor, frame, sender) {
                     drop_of_sender(bin, frame, sender, DropReason::UnresolvedNeighbor);
                 }
+                let states = std::slice::from_mut(state);
+                table.look_at_one(neighbor, now_ns, |due| follow(states, bin, waiting, due));
             }
             Lookup::Unresolved => drop_of_sender(bin, frame, sender, DropReason::UnresolvedNeighbor),
         }

@@ -87,6 +87,12 @@ impl WaitingFrames {
         taken
     }
 
+    /// Returns how many frames wait.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.places.iter().filter(|place| place.frame.is_some()).count()
+    }
+
     /// Takes any frame.
     pub(crate) fn pop_any(&mut self) -> Option<(Frame, Sender)> {
         let neighbor = self.queues.iter().position(|queue| queue.first != NONE)?;

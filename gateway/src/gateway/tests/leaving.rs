@@ -264,6 +264,21 @@ fn a_next_hop_that_does_not_answer_costs_its_frames_only() {
 }
 
 #[test]
+fn a_frame_with_which_its_next_hop_is_given_up_is_dropped_with_those_that_waited() {
+    let mut rig = Rig::routed(own());
+    let frame = unaddressed(&packet(Ipv4Addr::new(10, 99, 0, 1), PEER));
+    // The sweep does not come to the entry between them: each frame's own look is the one that is due.
+    for second in 0..4 {
+        rig.now_ns = second * SECOND_NS;
+        rig.leave(&frame);
+    }
+    assert_eq!(rig.left(), [request(PEER), request(PEER), request(PEER)]);
+    assert_eq!(rig.chain_drops(0), [(DropReason::UnresolvedNeighbor, 4)]);
+    assert_eq!(rig.gateway.out.waiting(), 0);
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn a_packet_without_a_route_is_dropped() {
     let mut rig = Rig::routed(own());
     let source = Ipv4Addr::new(10, 99, 0, 1);
