@@ -14,7 +14,7 @@ const PLACES: usize = 1024;
 pub(super) const OF_STATION: Rate = Rate { per_second: 1024, burst: 1024 };
 pub(super) const OF_ALL: Rate = Rate { per_second: 16_384, burst: 4096 };
 
-/// Answers in a second, and at once.
+/// Answers, or questions, in a second, and at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) per_second: u64,
@@ -23,18 +23,30 @@ pub(super) struct Rate {
 
 /// What is left of a rate.
 #[derive(Clone, Copy, Debug)]
-struct Bucket {
-    answers: u64,
+pub(super) struct Bucket {
+    left: u64,
     /// When it was last refilled.
     at_ns: u64,
 }
 
 impl Bucket {
+    pub(super) fn full(rate: Rate) -> Self {
+        Self { left: rate.burst, at_ns: 0 }
+    }
+
+    /// Takes one, if there is one.
+    pub(super) fn take(&mut self, rate: Rate, now_ns: u64) -> bool {
+        self.refill(rate, now_ns);
+        let is_in_rate = self.left > 0;
+        self.left -= u64::from(is_in_rate);
+        is_in_rate
+    }
+
     fn refill(&mut self, rate: Rate, now_ns: u64) {
         let interval_ns = 1_000_000_000 / rate.per_second;
         let more = now_ns.saturating_sub(self.at_ns) / interval_ns;
         self.at_ns = self.at_ns.saturating_add(more.saturating_mul(interval_ns));
-        self.answers = self.answers.saturating_add(more).min(rate.burst);
+        self.left = self.left.saturating_add(more).min(rate.burst);
     }
 }
 
@@ -48,8 +60,8 @@ pub(crate) struct AnswerRate {
 
 impl AnswerRate {
     pub(crate) fn new() -> Self {
-        let full = |rate: Rate| Bucket { answers: rate.burst, at_ns: 0 };
-        Self { hasher: RandomState::new(), stations: vec![full(OF_STATION); PLACES].into(), all: full(OF_ALL) }
+        let stations = vec![Bucket::full(OF_STATION); PLACES].into();
+        Self { hasher: RandomState::new(), stations, all: Bucket::full(OF_ALL) }
     }
 
     /// Returns whether a station may be answered now, and counts the answer if it may.
@@ -58,9 +70,9 @@ impl AnswerRate {
         let of_station = &mut self.stations[place];
         of_station.refill(OF_STATION, now_ns);
         self.all.refill(OF_ALL, now_ns);
-        let is_in_rate = of_station.answers > 0 && self.all.answers > 0;
+        let is_in_rate = of_station.left > 0 && self.all.left > 0;
         if is_in_rate {
-            (of_station.answers, self.all.answers) = (of_station.answers - 1, self.all.answers - 1);
+            (of_station.left, self.all.left) = (of_station.left - 1, self.all.left - 1);
         }
         is_in_rate
     }

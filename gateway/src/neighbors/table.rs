@@ -12,7 +12,8 @@
 //! none. So a flood of forged messages fills no table. What one tenant's frames ask for in vain is bounded, so that a
 //! tenant that sends to addresses that nobody has neither fills the table nor floods the network with questions.
 //!
-//! Allocates nothing after it was made. A look-up searches one bucket of `WAYS` entries.
+//! Allocates nothing after it was made. A look-up searches one bucket of `WAYS` entries. In a full one a new entry
+//! replaces one of the tenant that has most there, so that a tenant that sends to many costs others none of theirs.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ use std::net::IpAddr;
 use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 use smoltcp::wire::EthernetAddress;
 
+use super::answer_rate::{Bucket, Rate};
 use super::messages::{How, Told};
 use super::view::NeighborView;
 
@@ -29,6 +31,8 @@ const WAYS: usize = 8;
 /// Neighbours that one tenant, and all tenants together, may ask for without an answer.
 pub const ASKING_OF_TENANT_MAX: u16 = 64;
 const ASKING_MAX: usize = NEIGHBORS_MAX / 4;
+/// How many neighbours one tenant may begin to ask for, however fast they answer.
+const BEGUN_OF_TENANT: Rate = Rate { per_second: 256, burst: 512 };
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long an answer is relied on (RFC 4861: `REACHABLE_TIME`).
@@ -90,6 +94,8 @@ struct Entry {
     used_ns: u64,
     /// The tenant whose frame it was asked for.
     tenant: TenantIndex,
+    /// Frames of other tenants use it too, such as a router: it then counts for none.
+    is_shared: bool,
 }
 
 impl Entry {
@@ -101,6 +107,11 @@ impl Entry {
             station: has_station.then_some(self.station),
             state: self.state,
         }
+    }
+
+    /// Returns the tenant that it counts for.
+    fn owner(&self) -> Option<TenantIndex> {
+        (!self.is_shared).then_some(self.tenant)
     }
 }
 
@@ -131,6 +142,8 @@ pub(crate) struct NeighborTable {
     /// By tenant: neighbours that were asked for without an answer yet.
     asking_of: Box<[u16]>,
     asking: usize,
+    /// By tenant: how many more may be asked for.
+    rates: Box<[Bucket]>,
     /// Where the next round over the entries goes on.
     next: usize,
     /// Changes with each change of a station.
@@ -144,6 +157,7 @@ impl NeighborTable {
             entries: vec![None; NEIGHBORS_MAX].into(),
             asking_of: vec![0; TENANTS_MAX].into(),
             asking: 0,
+            rates: vec![Bucket::full(BEGUN_OF_TENANT); TENANTS_MAX].into(),
             next: 0,
             version: 0,
         }
@@ -174,6 +188,7 @@ impl NeighborTable {
     fn found(&mut self, at: usize, tenant: TenantIndex, now_ns: u64) -> Lookup {
         let Some(entry) = &mut self.entries[at] else { return Lookup::Unresolved };
         entry.used_ns = now_ns;
+        entry.is_shared |= entry.tenant != tenant;
         match entry.state {
             NeighborState::Known if now_ns.saturating_sub(entry.since_ns) >= REACHABLE_NS => {
                 (entry.state, entry.asked, entry.ask_ns) = (NeighborState::Checking, 0, now_ns);
@@ -189,8 +204,8 @@ impl NeighborTable {
         }
     }
 
-    /// Makes an entry in place of a free one, of one that failed, or of the one unused for longest, but of none that is
-    /// asked for.
+    /// Makes an entry in place of a free one, of one that failed, or of one of the tenant that has most in the bucket, its
+    /// own among equals, the one unused for longest; but of none that is asked for.
     fn ask_for(
         &mut self,
         bucket: std::ops::Range<usize>,
@@ -199,13 +214,21 @@ impl NeighborTable {
         tenant: TenantIndex,
         now_ns: u64,
     ) -> Lookup {
-        let worth = |at: &usize| match &self.entries[*at] {
-            None => Some((0, 0)),
-            Some(entry) if entry.state == NeighborState::Failed => Some((1, entry.since_ns)),
-            Some(entry) if entry.state == NeighborState::Asking => None,
-            Some(entry) => Some((2, entry.used_ns)),
+        let entries = &self.entries[bucket.clone()];
+        let of_owner = |owner| entries.iter().flatten().filter(|entry| entry.owner() == owner).count();
+        // The least is replaced.
+        let worth = |entry: &Option<Entry>| match entry {
+            None => Some((0, 0, false, 0)),
+            Some(entry) => match entry.state {
+                NeighborState::Failed => Some((1, 0, false, entry.since_ns)),
+                NeighborState::Asking => None,
+                NeighborState::Known | NeighborState::Checking => {
+                    let owner = entry.owner();
+                    Some((2, WAYS - of_owner(owner), owner != Some(tenant), entry.used_ns))
+                }
+            },
         };
-        let place = bucket.filter_map(|at| Some((worth(&at)?, at))).min();
+        let place = bucket.filter_map(|at| Some((worth(&self.entries[at])?, at))).min();
         match place {
             Some((_, at)) => self.begin(at, network, address, tenant, now_ns),
             None => Lookup::Unresolved,
@@ -214,7 +237,8 @@ impl NeighborTable {
 
     fn begin(&mut self, at: usize, network: NetworkIndex, address: IpAddr, tenant: TenantIndex, now_ns: u64) -> Lookup {
         let of_tenant = &mut self.asking_of[usize::from(tenant.0)];
-        if *of_tenant >= ASKING_OF_TENANT_MAX || self.asking >= ASKING_MAX {
+        let rate = &mut self.rates[usize::from(tenant.0)];
+        if *of_tenant >= ASKING_OF_TENANT_MAX || self.asking >= ASKING_MAX || !rate.take(BEGUN_OF_TENANT, now_ns) {
             return Lookup::Unresolved;
         }
         (*of_tenant, self.asking) = (*of_tenant + 1, self.asking + 1);
@@ -229,6 +253,7 @@ impl NeighborTable {
             asked: 0,
             used_ns: now_ns,
             tenant,
+            is_shared: false,
         });
         Lookup::Wait(NeighborIndex(at as u16))
     }
@@ -345,187 +370,4 @@ impl NeighborTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LAN: NetworkIndex = NetworkIndex(0);
-    const US: TenantIndex = TenantIndex(1);
-    const OTHERS: TenantIndex = TenantIndex(2);
-    const PEER: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 9]);
-    const OTHER: EthernetAddress = EthernetAddress([2, 0, 0, 0, 0, 10]);
-
-    fn address(number: u32) -> IpAddr {
-        IpAddr::V4((0x0a00_0000 + number).into())
-    }
-
-    fn told(number: u32, station: EthernetAddress, how: How) -> Told {
-        Told { address: address(number), station, how }
-    }
-
-    /// Returns what is due for all entries.
-    fn due(table: &mut NeighborTable, now_ns: u64) -> Vec<Due> {
-        let mut all = Vec::new();
-        table.go_round(NEIGHBORS_MAX, now_ns, &NeighborView::default(), |due| all.push(due));
-        all
-    }
-
-    /// Returns how many neighbours there are.
-    fn known_to(table: &mut NeighborTable) -> usize {
-        table.entries.iter().flatten().count()
-    }
-
-    fn ask(number: u32, had: Option<EthernetAddress>) -> Due {
-        Due::Ask { network: LAN, address: address(number), had }
-    }
-
-    fn known() -> NeighborTable {
-        let mut table = NeighborTable::new();
-        table.look_up(LAN, address(1), US, 0);
-        table.note(LAN, told(1, PEER, How::Answer), 0).expect("it was asked for");
-        table
-    }
-
-    #[test]
-    fn a_neighbour_is_asked_for_until_it_answers() {
-        let mut table = NeighborTable::new();
-        let Lookup::Wait(neighbor) = table.look_up(LAN, address(1), US, 0) else { panic!("it is not known") };
-        assert_eq!(due(&mut table, 0), [ask(1, None)]);
-        assert_eq!(due(&mut table, ASK_INTERVAL_NS - 1), []);
-        assert_eq!(due(&mut table, ASK_INTERVAL_NS), [ask(1, None)]);
-        assert_eq!(table.note(LAN, told(1, PEER, How::Answer), ASK_INTERVAL_NS), Some(neighbor));
-        assert_eq!(table.look_up(LAN, address(1), US, ASK_INTERVAL_NS), Lookup::Station(PEER));
-        assert_eq!(due(&mut table, 2 * ASK_INTERVAL_NS), []);
-    }
-
-    #[test]
-    fn one_that_does_not_answer_is_given_up_and_asked_for_again_after_a_while() {
-        let mut table = NeighborTable::new();
-        let Lookup::Wait(neighbor) = table.look_up(LAN, address(1), US, 0) else { panic!("it is not known") };
-        let over: Vec<_> = (0..=3).flat_map(|second| due(&mut table, second * ASK_INTERVAL_NS)).collect();
-        assert_eq!(over, [ask(1, None), ask(1, None), ask(1, None), Due::GiveUp(neighbor)]);
-        let failed_ns = 3 * ASK_INTERVAL_NS;
-        assert_eq!(table.look_up(LAN, address(1), US, failed_ns + FAILED_NS - 1), Lookup::Unresolved);
-        assert_eq!(table.look_up(LAN, address(1), US, failed_ns + FAILED_NS), Lookup::Wait(neighbor));
-    }
-
-    #[test]
-    fn one_that_is_known_is_checked_on_use_and_meanwhile_used() {
-        let mut table = known();
-        assert_eq!(table.look_up(LAN, address(1), US, REACHABLE_NS - 1), Lookup::Station(PEER));
-        assert_eq!(due(&mut table, REACHABLE_NS), [], "nobody uses it");
-        assert_eq!(table.look_up(LAN, address(1), US, REACHABLE_NS), Lookup::Station(PEER));
-        assert_eq!(due(&mut table, REACHABLE_NS), [ask(1, Some(PEER))]);
-        table.note(LAN, told(1, PEER, How::Answer), REACHABLE_NS);
-        assert_eq!(due(&mut table, 2 * REACHABLE_NS - 1), []);
-        assert_eq!(table.look_up(LAN, address(1), US, 2 * REACHABLE_NS), Lookup::Station(PEER));
-        let over: Vec<_> =
-            (0..=3).flat_map(|second| due(&mut table, 2 * REACHABLE_NS + second * ASK_INTERVAL_NS)).collect();
-        assert_eq!(over, [ask(1, Some(PEER)); 3]);
-        let last_ns = 2 * REACHABLE_NS + 3 * ASK_INTERVAL_NS;
-        assert!(matches!(table.look_up(LAN, address(1), US, last_ns), Lookup::Wait(_)), "it is gone");
-        assert_eq!(due(&mut table, last_ns), [ask(1, None)], "all are asked");
-    }
-
-    #[test]
-    fn the_stations_of_a_link_that_goes_down_are_forgotten_and_no_others() {
-        let mut table = known();
-        table.look_up(NetworkIndex(3), address(1), US, 0);
-        table.note(NetworkIndex(3), told(1, PEER, How::Answer), 0);
-        table.look_up(LAN, address(2), US, 0);
-        let version = table.version();
-        table.forget_stations(0..3);
-        assert!(table.version() != version);
-        assert!(matches!(table.look_up(LAN, address(1), US, 0), Lookup::Wait(_)));
-        assert!(matches!(table.look_up(LAN, address(2), US, 0), Lookup::Wait(_)), "it is asked for still");
-        assert_eq!(table.look_up(NetworkIndex(3), address(1), US, 0), Lookup::Station(PEER));
-    }
-
-    #[test]
-    fn who_did_not_answer_on_a_link_is_asked_for_again_at_once_when_it_comes_up() {
-        let mut table = NeighborTable::new();
-        table.look_up(LAN, address(1), US, 0);
-        let given_up =
-            |table: &mut NeighborTable, now_ns| due(table, now_ns).iter().any(|it| matches!(it, Due::GiveUp(_)));
-        let failed_ns = (0..).step_by(ASK_INTERVAL_NS as usize).find(|now_ns| given_up(&mut table, *now_ns)).unwrap();
-        assert_eq!(table.look_up(LAN, address(1), US, failed_ns), Lookup::Unresolved);
-        table.forget_stations(0..1);
-        assert!(matches!(table.look_up(LAN, address(1), US, failed_ns), Lookup::Wait(_)));
-        // One that was asked for while nothing could answer has all its questions anew.
-        due(&mut table, failed_ns);
-        table.forget_stations(0..1);
-        let over: Vec<_> = (0..3).flat_map(|second| due(&mut table, failed_ns + second * ASK_INTERVAL_NS)).collect();
-        assert_eq!(over, [ask(1, None); 3]);
-    }
-
-    #[test]
-    fn what_nobody_has_asked_for_makes_no_entry() {
-        let mut table = NeighborTable::new();
-        for how in [How::Answer, How::Unasked, How::UnlessKnown] {
-            assert_eq!(table.note(LAN, told(1, PEER, how), 0), None);
-        }
-        assert_eq!(known_to(&mut table), 0);
-    }
-
-    #[test]
-    fn an_address_that_moves_to_another_station_is_followed_and_checked() {
-        let mut table = known();
-        table.note(LAN, told(1, OTHER, How::Unasked), 5);
-        assert_eq!(table.look_up(LAN, address(1), US, 5), Lookup::Station(OTHER));
-        assert_eq!(due(&mut table, 5), [ask(1, Some(OTHER))]);
-    }
-
-    #[test]
-    fn an_advertisement_without_override_moves_nothing_but_is_checked() {
-        let mut table = known();
-        table.note(LAN, told(1, OTHER, How::UnlessKnown), 5);
-        assert_eq!(table.look_up(LAN, address(1), US, 5), Lookup::Station(PEER));
-        assert_eq!(due(&mut table, 5), [ask(1, Some(PEER))]);
-        let mut new = NeighborTable::new();
-        new.look_up(LAN, address(1), US, 0);
-        new.note(LAN, told(1, OTHER, How::UnlessKnown), 0);
-        assert_eq!(new.look_up(LAN, address(1), US, 0), Lookup::Station(OTHER));
-    }
-
-    #[test]
-    fn a_tenant_that_asks_for_nobody_leaves_room_for_others() {
-        let mut table = NeighborTable::new();
-        let waits = |lookup: &Lookup| matches!(lookup, Lookup::Wait(_));
-        let asked = (0..10_000).map(|number| table.look_up(LAN, address(number), US, 0)).filter(waits).count();
-        assert_eq!(asked, usize::from(ASKING_OF_TENANT_MAX));
-        assert!(waits(&table.look_up(LAN, address(20_000), OTHERS, 0)));
-        for second in 0..=3 {
-            due(&mut table, second * ASK_INTERVAL_NS);
-        }
-        assert!(waits(&table.look_up(LAN, address(30_000), US, 4 * ASK_INTERVAL_NS)), "what failed counts no longer");
-    }
-
-    #[test]
-    fn the_same_address_in_another_network_is_another_neighbour() {
-        let mut table = known();
-        assert!(matches!(table.look_up(NetworkIndex(1), address(1), US, 0), Lookup::Wait(_)));
-        assert_eq!(table.note(NetworkIndex(2), told(1, PEER, How::Answer), 0), None);
-    }
-
-    #[test]
-    fn one_that_is_not_used_any_more_is_forgotten() {
-        let mut table = known();
-        due(&mut table, UNUSED_NS - 1);
-        assert_eq!(known_to(&mut table), 1);
-        due(&mut table, UNUSED_NS);
-        assert_eq!(known_to(&mut table), 0);
-    }
-
-    #[test]
-    fn the_version_tells_of_each_change_of_a_station() {
-        let mut table = known();
-        let mut version = table.version();
-        let mut changed = |table: &NeighborTable| std::mem::replace(&mut version, table.version()) != table.version();
-        table.note(LAN, told(1, PEER, How::Answer), 5);
-        assert!(!changed(&table));
-        table.note(LAN, told(1, OTHER, How::Unasked), 6);
-        assert!(changed(&table));
-        due(&mut table, 6 + UNUSED_NS);
-        (0..4).for_each(|second| _ = due(&mut table, 6 + UNUSED_NS + second * ASK_INTERVAL_NS));
-        assert!(changed(&table), "it was forgotten");
-    }
-}
+mod tests;
