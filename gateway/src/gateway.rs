@@ -48,7 +48,7 @@ pub use self::config::{GatewayConfig, GatewayError, PORTS_MAX, PortSetup};
 use self::handover::Handover;
 use self::net_out::NetOut;
 pub use self::observer::{Observer, PortObserver};
-use self::port_state::{PortState, port_states, reverse_paths};
+use self::port_state::{Followed, PortState, port_states, reverse_paths};
 use crate::assign::addresses::OwnAddresses;
 use crate::assign::{Assigner, Read, SweepShare};
 use crate::drops::DropReason;
@@ -356,17 +356,16 @@ impl Gateway {
     fn poll_link_state(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
-            for state in &mut self.ports {
+            let Self { ports, out, bin, .. } = self;
+            for state in ports {
                 state.port.tend();
                 let facts = state.port.facts();
-                let observed = self.bin.observer.port(state.index);
-                let was_down = observed.link().is_down();
-                state.follow(&facts, was_down);
-                if facts.link.is_down() != was_down {
-                    let first = state.first_network;
-                    self.out.forget_stations(first..first + state.networks.len() as u16);
+                match state.follow(&facts) {
+                    Followed::IsAsBefore => {}
+                    Followed::IsNew => out.forget_stations(state.network_indices()),
+                    Followed::WentDown => out.link_went_down(state, bin),
                 }
-                observed.set_facts(&facts);
+                bin.observer.port(state.index).set_facts(&facts);
             }
         }
     }

@@ -7,6 +7,7 @@
 //! ```
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use pinion_mma::buffer::Frame;
@@ -81,9 +82,19 @@ impl NetOut {
         self.judge.forget();
     }
 
-    /// Forgets the stations behind a port whose link went down or came up.
-    pub(super) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
+    /// Forgets the stations behind a port, where others may be now.
+    pub(super) fn forget_stations(&mut self, networks: Range<u16>) {
         self.table.forget_stations(networks);
+    }
+
+    /// Forgets the neighbours behind a port whose link went down, and drops the frames that wait for them.
+    pub(super) fn link_went_down(&mut self, state: &PortState, bin: &mut BufferReturn) {
+        let Self { table, waiting, .. } = self;
+        table.forget_all(state.network_indices(), |neighbor| {
+            while let Some((frame, _)) = waiting.pop(neighbor) {
+                state.drop_without_link(bin, frame);
+            }
+        });
     }
 
     /// Takes any frame that waits for a neighbour.
@@ -150,6 +161,9 @@ impl PortState {
 
     /// Sends a message of the node's own, which `write` writes.
     fn send_own(&mut self, bin: &mut BufferReturn, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
+        if self.is_down {
+            return;
+        }
         let Some(buffer) = bin.buffer() else { return };
         if buffer.capacity() < MESSAGE_BYTES_MAX as u32 {
             return bin.take(buffer);
@@ -280,6 +294,10 @@ impl NetOut {
         if let Some(station) = self.recent(index, to, now_ns) {
             address(&mut frame, station, state.station);
             return state.enqueue_tx(frame, &mut *bin.pool);
+        }
+        // Nobody is asked for there, and no way is noted: the one above is never taken.
+        if state.is_down {
+            return state.drop_without_link(bin, frame);
         }
         let lookup = match way(network, to) {
             Ok(Way::Station(station)) => Lookup::Station(station),

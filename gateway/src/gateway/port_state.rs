@@ -1,9 +1,12 @@
 //! A port of the gateway: its device, the networks that it is in, and what it has yet to transmit.
 
+use std::ops::Range;
+
 use pinion_mma::buffer::Frame;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
+use super::buffer_return::BufferReturn;
 use super::config::PortSetup;
 use super::deferred_burst::DeferredBurst;
 use crate::headers::Ingress;
@@ -12,6 +15,17 @@ use crate::neighbors::network::{Network, NetworkSetup};
 use crate::neighbors::reverse_path::ReversePaths;
 use crate::port::{BufferPool, Port, PortFacts, Promiscuous};
 
+/// What a query of a port's device has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    /// Nothing that concerns neighbours.
+    IsAsBefore,
+    /// Others may be on the link: it came up.
+    IsNew,
+    /// The link went down.
+    WentDown,
+}
+
 pub(super) struct PortState {
     pub(super) port: Box<dyn Port>,
     pub(super) index: PortIndex,
@@ -19,6 +33,8 @@ pub(super) struct PortState {
     /// The networks that it is in, and the number of the first among those of all ports.
     pub(super) networks: Box<[Network]>,
     pub(super) first_network: u16,
+    /// Whether its link was down when the device was queried last, at most a second ago.
+    pub(super) is_down: bool,
     /// How many of its addresses have been announced.
     pub(super) announced: usize,
     pub(super) answer_rate: AnswerRate,
@@ -38,17 +54,33 @@ impl PortState {
         }
     }
 
-    /// Takes over the hardware address of a device that was made again, and announces the port's addresses anew if its
-    /// link was down.
-    pub(super) fn follow(&mut self, facts: &PortFacts, was_down: bool) {
+    /// Takes over what the device tells of itself. The port's addresses are announced anew if its link was down.
+    pub(super) fn follow(&mut self, facts: &PortFacts) -> Followed {
         let station = EthernetAddress(facts.mac);
         if station != self.station {
             self.station = station;
             self.networks.iter_mut().for_each(|network| network.set_station(station));
         }
-        if was_down && !facts.link.is_down() {
-            self.announced = 0;
+        match (std::mem::replace(&mut self.is_down, facts.link.is_down()), self.is_down) {
+            (false, true) => Followed::WentDown,
+            (true, false) => {
+                self.announced = 0;
+                Followed::IsNew
+            }
+            _ => Followed::IsAsBefore,
         }
+    }
+
+    /// Returns the numbers of its networks.
+    pub(super) fn network_indices(&self) -> Range<u16> {
+        self.first_network..self.first_network + self.networks.len() as u16
+    }
+
+    /// Drops a frame that was to leave while the link is down. It is counted as those that the port itself drops then.
+    #[cold]
+    pub(super) fn drop_without_link(&self, bin: &mut BufferReturn, frame: Frame) {
+        self.port.counters().sent.dropped_link_down.add(1);
+        bin.take(frame.into_buffer());
     }
 
     pub(super) fn transmit(&mut self, pool: &mut dyn BufferPool) {
@@ -89,12 +121,14 @@ pub(super) fn reverse_paths(setups: &[PortSetup]) -> ReversePaths {
 
 fn port_state(index: PortIndex, setup: PortSetup, burst: usize, first_network: u16) -> PortState {
     let PortSetup { port, networks, .. } = setup;
-    let station = EthernetAddress(port.facts().mac);
+    let facts = port.facts();
+    let station = EthernetAddress(facts.mac);
     PortState {
         index,
         station,
         networks: networks.iter().map(|network| Network::new(network, station)).collect(),
         first_network,
+        is_down: facts.link.is_down(),
         announced: 0,
         answer_rate: AnswerRate::new(),
         promiscuous: port.promiscuous(),

@@ -163,7 +163,7 @@ impl NeighborTable {
         }
     }
 
-    /// Returns a number that changes whenever a neighbour gets a station or loses it.
+    /// Returns a number that changes whenever a neighbour gets a station or loses it, or a link goes down.
     #[inline]
     pub(crate) fn version(&self) -> u32 {
         self.version
@@ -293,8 +293,23 @@ impl NeighborTable {
         Some(NeighborIndex(at as u16))
     }
 
-    /// Forgets the stations of these networks, and who did not answer there: their link went down or came up, and others
-    /// may be there. Those that are asked for are asked anew.
+    /// Forgets all neighbours in these networks, whose link is down: nobody answers there. Passes on those that frames may
+    /// wait for.
+    pub(crate) fn forget_all(&mut self, networks: std::ops::Range<u16>, mut asked_for: impl FnMut(NeighborIndex)) {
+        for at in 0..self.entries.len() {
+            let Some(entry) = self.entries[at].filter(|entry| networks.contains(&entry.network.0)) else { continue };
+            if entry.state == NeighborState::Asking {
+                self.no_longer_asking(entry.tenant);
+                asked_for(NeighborIndex(at as u16));
+            }
+            self.forget(at);
+        }
+        // Also if none was known: ways that need no neighbour lead nowhere now.
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Forgets the stations of these networks, and who did not answer there: their link came up or has another device, and
+    /// others may be there. Those that are asked for are asked anew.
     pub(crate) fn forget_stations(&mut self, networks: std::ops::Range<u16>) {
         for at in 0..self.entries.len() {
             match &mut self.entries[at] {

@@ -72,6 +72,64 @@ fn a_link_that_goes_down_shows_within_a_second_and_so_does_one_that_comes_back()
     assert_eq!(up(&rig), [true, true]);
 }
 
+/// A node that asks for a neighbour, and for a group, by its only port.
+fn sending() -> (Rig, [Vec<u8>; 2]) {
+    let from = Ipv4Addr::new(10, 99, 0, 1);
+    let to = |to| leaving::unaddressed(&leaving::packet(from, to));
+    let sources = Arc::new(["10.99.0.0/24".parse().unwrap()]);
+    let rig = Rig::routed(MaySend { sources, ..MaySend::default() });
+    (rig, [to(leaving::PEER), to(Ipv4Addr::new(239, 1, 2, 3))])
+}
+
+impl Rig {
+    fn set_link(&mut self, link: LinkState) {
+        self.peers[0].set_link(link);
+        self.now_ns += FACTS_INTERVAL_NS;
+        self.poll();
+    }
+
+    /// Returns how many frames were dropped because the port's link was down.
+    fn without_link(&self) -> u64 {
+        self.gateway.ports[0].port.counters().sent.dropped_link_down.value()
+    }
+}
+
+#[test]
+fn frames_that_the_node_addresses_are_dropped_for_the_link_that_is_down_also_those_that_waited() {
+    let (mut rig, [to_peer, to_group]) = sending();
+    rig.leave(&to_peer);
+    rig.leave(&to_group);
+    assert_eq!((rig.left().len(), rig.without_link(), rig.gateway.out.waiting()), (2, 0, 1));
+    rig.set_link(LinkState::Down);
+    assert_eq!((rig.without_link(), rig.gateway.out.waiting()), (1, 0), "one waited");
+    for _ in 0..20 {
+        rig.leave(&to_peer);
+        rig.leave(&to_group);
+    }
+    rig.pass(5 * leaving::SECOND_NS);
+    assert_eq!((rig.without_link(), rig.chain_drops(0), rig.left()), (41, vec![], vec![]));
+    rig.set_link(LinkState::Up);
+    rig.leave(&to_peer);
+    rig.leave(&to_group);
+    assert_eq!((rig.left().len(), rig.without_link()), (2, 41), "it is asked for at once");
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
+fn a_station_behind_a_link_that_was_down_is_asked_for_again() {
+    let (mut rig, [to_peer, _]) = sending();
+    let answer = ethernet(STATION, CLIENT, ARP, &arp(2, (CLIENT, leaving::PEER), (STATION, SERVER)));
+    rig.leave(&to_peer);
+    rig.send_and_poll(&[answer]);
+    assert_eq!(rig.left().len(), 2, "the question and the frame");
+    rig.set_link(LinkState::Down);
+    rig.leave(&to_peer);
+    assert_eq!((rig.without_link(), rig.left().len()), (1, 0));
+    rig.set_link(LinkState::Up);
+    rig.leave(&to_peer);
+    assert_eq!(rig.left(), [arp_request((STATION, SERVER), leaving::PEER)]);
+}
+
 #[test]
 fn no_device_is_asked_for_its_link_while_a_frame_that_ended_a_pause_is_under_way() {
     let mut rig = Rig::with_policy(Policy::Shared);

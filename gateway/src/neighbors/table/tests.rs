@@ -81,6 +81,21 @@ fn one_that_is_known_is_checked_on_use_and_meanwhile_used() {
 }
 
 #[test]
+fn all_neighbours_behind_a_link_that_is_down_are_forgotten_and_no_others() {
+    let mut table = known();
+    table.look_up(NetworkIndex(3), address(1), US, 0);
+    table.note(NetworkIndex(3), told(1, PEER, How::Answer), 0);
+    let Lookup::Wait(asked_for) = table.look_up(LAN, address(2), US, 0) else { panic!("it is not known") };
+    let (version, mut passed_on) = (table.version(), Vec::new());
+    table.forget_all(0..3, |neighbor| passed_on.push(neighbor));
+    assert_eq!((passed_on, known_to(&mut table)), (vec![asked_for], 1));
+    assert!(table.version() != version);
+    assert_eq!(table.look_up(NetworkIndex(3), address(1), US, 0), Lookup::Station(PEER));
+    let asked = (10..10_000).filter(|number| matches!(table.look_up(LAN, address(*number), US, 0), Lookup::Wait(_)));
+    assert_eq!(asked.count(), usize::from(ASKING_OF_TENANT_MAX), "it is not asked for any more");
+}
+
+#[test]
 fn the_stations_of_a_link_that_goes_down_are_forgotten_and_no_others() {
     let mut table = known();
     table.look_up(NetworkIndex(3), address(1), US, 0);
