@@ -20,7 +20,7 @@ use crate::port::{BufferPool, Port, PortFacts, Promiscuous};
 pub(super) enum Followed {
     /// Nothing that concerns neighbours.
     IsAsBefore,
-    /// Others may be on the link: it came up.
+    /// Others may be on the link: it came up, or the device has another hardware address, as one that was made again does.
     IsNew,
     /// The link went down.
     WentDown,
@@ -54,20 +54,24 @@ impl PortState {
         }
     }
 
-    /// Takes over what the device tells of itself. The port's addresses are announced anew if its link was down.
+    /// Takes over what the device tells of itself. The port's addresses are announced anew if its link was down, or if
+    /// they have another hardware address now (RFC 4861, section 7.2.6).
     pub(super) fn follow(&mut self, facts: &PortFacts) -> Followed {
         let station = EthernetAddress(facts.mac);
-        if station != self.station {
+        let is_other = station != self.station;
+        if is_other {
             self.station = station;
             self.networks.iter_mut().for_each(|network| network.set_station(station));
         }
-        match (std::mem::replace(&mut self.is_down, facts.link.is_down()), self.is_down) {
+        let was_down = std::mem::replace(&mut self.is_down, facts.link.is_down());
+        match (was_down, self.is_down) {
             (false, true) => Followed::WentDown,
-            (true, false) => {
+            (false, false) if !is_other => Followed::IsAsBefore,
+            (_, false) => {
                 self.announced = 0;
                 Followed::IsNew
             }
-            _ => Followed::IsAsBefore,
+            (true, true) => Followed::IsAsBefore,
         }
     }
 

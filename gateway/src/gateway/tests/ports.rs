@@ -131,6 +131,28 @@ fn a_station_behind_a_link_that_was_down_is_asked_for_again() {
 }
 
 #[test]
+fn a_port_with_another_hardware_address_announces_its_addresses_with_it_and_asks_for_its_neighbours_again() {
+    let (mut rig, [to_peer, _]) = sending();
+    let before = [2, 0, 0, 0, 0, 0x99];
+    let state = &mut rig.gateway.ports[0];
+    state.station = EthernetAddress(before);
+    state.networks.iter_mut().for_each(|network| network.set_station(EthernetAddress(before)));
+    rig.leave(&to_peer);
+    rig.send_and_poll(&[ethernet(before, CLIENT, ARP, &arp(2, (CLIENT, leaving::PEER), (before, SERVER)))]);
+    rig.pass(leaving::SECOND_NS / 10);
+    let sent = |rig: &mut Rig| -> Vec<_> { std::iter::from_fn(|| rig.peers[0].receive()).collect() };
+    let of_before = sent(&mut rig);
+    assert!(of_before.iter().all(|frame| frame[6..12] == before), "{of_before:?}");
+    rig.pass(leaving::SECOND_NS);
+    let announced = sent(&mut rig);
+    assert_eq!((announced.len(), &announced[0]), (4, &arp_request((STATION, SERVER), SERVER)));
+    rig.pass(5 * leaving::SECOND_NS);
+    assert_eq!(sent(&mut rig), Vec::<Vec<u8>>::new(), "once");
+    rig.leave(&to_peer);
+    assert_eq!(rig.left(), [arp_request((STATION, SERVER), leaving::PEER)]);
+}
+
+#[test]
 fn no_device_is_asked_for_its_link_while_a_frame_that_ended_a_pause_is_under_way() {
     let mut rig = Rig::with_policy(Policy::Shared);
     let link_up = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().link_up();
