@@ -22,6 +22,7 @@ use crate::headers::Vlan;
 use crate::id::ChainIndex;
 use crate::leaving::{Exit, Judge, Leaving};
 use crate::neighbors::answer_rate::AnswerRate;
+use crate::neighbors::link_header::Tags;
 use crate::neighbors::messages::{self, Heard, MESSAGE_BYTES_MAX};
 use crate::neighbors::network::Network;
 use crate::neighbors::table::{Due, Lookup, NEIGHBORS_MAX, NeighborTable, NetworkIndex};
@@ -159,6 +160,12 @@ impl PortState {
         self.networks.get(usize::from(index.0.checked_sub(self.first_network)?))
     }
 
+    fn set_tags(&mut self, index: NetworkIndex, tags: Tags) {
+        if let Some(network) = self.networks.get_mut(usize::from(index.0 - self.first_network)) {
+            network.set_tags(tags);
+        }
+    }
+
     /// Sends a message of the node's own, which `write` writes.
     fn send_own(&mut self, bin: &mut BufferReturn, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
         if self.is_down {
@@ -231,12 +238,14 @@ impl Gateway {
         let Some((index, network)) = state.network(vlan) else {
             return bin.drop_frame(frame, DropReason::VlanNeighbor);
         };
+        let tags = Tags::of(frame.bytes(), vlan);
         let len = frame.len() as usize;
         let asker = EthernetFrame::new_checked(frame.bytes()).map(|frame| frame.src_addr());
         let heard = match read(network, state.station, frame.space_mut(), len) {
             Ok(heard) => heard,
             Err(reason) => return bin.drop_frame(frame, reason),
         };
+        state.set_tags(index, tags);
         let known = heard.told.and_then(|told| out.table.note(index, told, now_ns));
         let is_in_rate = |rate: &mut AnswerRate| asker.is_ok_and(|asker| rate.take(asker, now_ns));
         match heard.answer_len {

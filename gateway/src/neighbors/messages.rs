@@ -5,7 +5,7 @@
 //! answer for another's address. An answer is written over the question, in the question's own buffer.
 //!
 //! The gateway calls this for frames that [`crate::headers`] recognised. A priority-only tag is skipped and not repeated
-//! in the answer; the tags of a VLAN are. Allocates nothing.
+//! in the answer; the tags of a VLAN are, with their types. Allocates nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use smoltcp::wire::{
     IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags, NdiscRepr, RawHardwareAddress,
 };
 
-use super::link_header::{self, LINK_HEADER_MAX};
+use super::link_header::{self, LINK_HEADER_MAX, Tags};
 use super::network::Network;
 use crate::drops::DropReason;
 use crate::headers::payload_offset;
@@ -109,8 +109,9 @@ pub fn read_arp(
         target_hardware_addr: source_hardware_addr,
         target_protocol_addr: source_protocol_addr,
     };
+    let tags = Tags::of(frame, network.vlan());
     let space = space.get_mut(..MESSAGE_BYTES_MAX).ok_or(DropReason::Truncated)?;
-    Ok(Heard { told, answer_len: Some(write_arp(network, space, (source_hardware_addr, station), &answer)) })
+    Ok(Heard { told, answer_len: Some(write_arp(tags, space, (source_hardware_addr, station), &answer)) })
 }
 
 /// Reads a message of neighbour or router discovery, of `len` bytes at the start of `space`. Turns a solicitation of an
@@ -142,8 +143,9 @@ pub fn read_discovery(
                 (message.from, asker_station, asked | NdiscNeighborFlags::SOLICITED)
             };
             let answer = NdiscRepr::NeighborAdvert { flags, target_addr, lladdr: Some(station.into()) };
+            let tags = Tags::of(space, network.vlan());
             let space = space.get_mut(..MESSAGE_BYTES_MAX).ok_or(DropReason::Truncated)?;
-            let answer_len = write_discovery(network, space, (to_station, station), (target_addr, to), answer);
+            let answer_len = write_discovery(tags, space, (to_station, station), (target_addr, to), answer);
             Ok(Heard { told, answer_len: Some(answer_len) })
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
@@ -167,7 +169,7 @@ pub(crate) fn write_request(
     match (target, network.asker_for(target)?) {
         (IpAddr::V4(target), IpAddr::V4(from)) => {
             let to = had.unwrap_or(EthernetAddress::BROADCAST);
-            Some(write_arp(network, space, (to, station), &arp_question(station, from, target)))
+            Some(write_arp(network.tags(), space, (to, station), &arp_question(station, from, target)))
         }
         (IpAddr::V6(target), IpAddr::V6(from)) => {
             let (to, to_station) = match had {
@@ -175,7 +177,7 @@ pub(crate) fn write_request(
                 None => (solicited_node(target), group_station(solicited_node(target))),
             };
             let question = NdiscRepr::NeighborSolicit { target_addr: target, lladdr: Some(station.into()) };
-            Some(write_discovery(network, space, (to_station, station), (from, to), question))
+            Some(write_discovery(network.tags(), space, (to_station, station), (from, to), question))
         }
         _ => None,
     }
@@ -192,12 +194,12 @@ pub(crate) fn write_announcement(
     match address {
         IpAddr::V4(address) => {
             let message = arp_question(station, address, address);
-            write_arp(network, space, (EthernetAddress::BROADCAST, station), &message)
+            write_arp(network.tags(), space, (EthernetAddress::BROADCAST, station), &message)
         }
         IpAddr::V6(address) => {
             let flags = NdiscNeighborFlags::OVERRIDE;
             let message = NdiscRepr::NeighborAdvert { flags, target_addr: address, lladdr: Some(station.into()) };
-            write_discovery(network, space, (group_station(ALL_NODES), station), (address, ALL_NODES), message)
+            write_discovery(network.tags(), space, (group_station(ALL_NODES), station), (address, ALL_NODES), message)
         }
     }
 }
@@ -229,19 +231,14 @@ fn arp_question(station: EthernetAddress, from: Ipv4Addr, target: Ipv4Addr) -> A
     }
 }
 
-fn write_arp(
-    network: &Network,
-    space: &mut [u8],
-    stations: (EthernetAddress, EthernetAddress),
-    message: &ArpRepr,
-) -> usize {
-    let at = link_header::write(space, stations, network.vlan(), ETHERTYPE_ARP);
+fn write_arp(tags: Tags, space: &mut [u8], stations: (EthernetAddress, EthernetAddress), message: &ArpRepr) -> usize {
+    let at = link_header::write(space, stations, tags, ETHERTYPE_ARP);
     message.emit(&mut ArpPacket::new_unchecked(&mut space[at..at + ARP_BYTES]));
     at + ARP_BYTES
 }
 
 fn write_discovery(
-    network: &Network,
+    tags: Tags,
     space: &mut [u8],
     stations: (EthernetAddress, EthernetAddress),
     (from, to): (Ipv6Addr, Ipv6Addr),
@@ -255,7 +252,7 @@ fn write_discovery(
         payload_len: message.buffer_len(),
         hop_limit: HOP_LIMIT,
     };
-    let at = link_header::write(space, stations, network.vlan(), ETHERTYPE_IPV6);
+    let at = link_header::write(space, stations, tags, ETHERTYPE_IPV6);
     let end = at + IPV6_HEADER + message.buffer_len();
     let mut packet = Ipv6Packet::new_unchecked(&mut space[at..end]);
     header.emit(&mut packet);

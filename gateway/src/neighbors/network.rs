@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use smoltcp::wire::EthernetAddress;
 
+use super::link_header::Tags;
 use crate::headers::Vlan;
 
 /// The most routes of a network, on-link prefixes not counted. They are searched one after another.
@@ -35,6 +36,8 @@ pub struct Route {
 #[derive(Debug)]
 pub struct Network {
     vlan: Vlan,
+    /// The tags of the message of neighbours that was heard last, which the node's own have too.
+    tags: Tags,
     /// The node's addresses, each with its prefix.
     addresses: Box<[IpNet]>,
     /// The node's addresses alone, sorted, as there may be hundreds.
@@ -60,6 +63,7 @@ impl Network {
         routes.sort_by_key(|(to, via)| (std::cmp::Reverse(to.prefix_len()), *via));
         let mut network = Self {
             vlan: *vlan,
+            tags: Tags::standard(*vlan),
             addresses: addresses.as_slice().into(),
             ipv4: ipv4.into(),
             ipv6: ipv6.into(),
@@ -77,6 +81,15 @@ impl Network {
 
     pub(crate) fn vlan(&self) -> Vlan {
         self.vlan
+    }
+
+    pub(crate) fn tags(&self) -> Tags {
+        self.tags
+    }
+
+    /// Takes over the tags of a message that was heard there.
+    pub(crate) fn set_tags(&mut self, tags: Tags) {
+        self.tags = tags;
     }
 
     /// Returns the addresses that the node announces when it starts.

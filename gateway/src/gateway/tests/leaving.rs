@@ -304,6 +304,23 @@ fn neighbours_in_a_vlan_are_asked_for_there() {
 }
 
 #[test]
+fn the_nodes_own_messages_have_tags_of_the_types_that_were_last_heard_in_their_vlan() {
+    let mut rig = Rig::routed(own());
+    let near = |number| tagged(&unaddressed(&packet(Ipv4Addr::new(10, 99, 0, 1), number)), &[(0x8100, 100)]);
+    let asked = |number, kind| tagged(&arp_request((STATION, [10, 100, 0, 1].into()), number), &[(kind, 100)]);
+    let [first, second, third] = [7, 8, 9].map(|number| Ipv4Addr::new(10, 100, 0, number));
+    rig.leave(&near(first));
+    assert_eq!(rig.left(), [asked(first, 0x8100)]);
+    rig.send_and_poll(&[tagged(&reply(first, PEER_STATION), &[(0x88a8, 100)])]);
+    rig.left();
+    rig.leave(&near(second));
+    assert_eq!(rig.left(), [asked(second, 0x88a8)]);
+    rig.send_and_poll(&[tagged(&arp_request((PEER_STATION, ROUTER), PEER), &[(0x8100, 200)]), request(PEER)]);
+    rig.leave(&near(third));
+    assert_eq!(rig.left(), [asked(third, 0x88a8)], "what is heard in other networks does not count");
+}
+
+#[test]
 fn packets_for_a_group_go_to_its_station_without_asking() {
     let mut rig = Rig::routed(own());
     let group = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(239, 129, 2, 3));

@@ -180,9 +180,17 @@ fn a_request_in_a_vlan_is_answered_with_the_tags_of_that_vlan() {
     assert_eq!(answered(&[(0x8100, 0xe064)], one), tagged(&answer, &[(0x8100, 100)]));
     let both = Vlan { id: 100, inner_id: 7 };
     assert_eq!(answered(&[(0x88a8, 100), (0x8100, 7)], both), tagged(&answer, &[(0x88a8, 100), (0x8100, 7)]));
+    for types in [(0x8100, 0x8100), (0x88a8, 0x88a8)] {
+        let tags = [(types.0, 100), (types.1, 7)];
+        assert_eq!(answered(&tags, both), tagged(&answer, &tags), "as the asker's");
+    }
+    assert_eq!(answered(&[(0x88a8, 100)], one), tagged(&answer, &[(0x88a8, 100)]));
     let question = tagged(&frames::solicitation(CLIENT_V6, OURS_V6), &[(0x8100, 100)]);
     let answer = heard(&question, one, read_discovery).unwrap().1.unwrap();
     assert_eq!(answer, tagged(&advertisement(CLIENT_V6, CLIENT, 0x60), &[(0x8100, 100)]));
+    let tags = [(0x8100, 100), (0x8100, 7)];
+    let answer = heard(&tagged(&frames::solicitation(CLIENT_V6, OURS_V6), &tags), both, read_discovery).unwrap().1;
+    assert_eq!(answer, Some(tagged(&advertisement(CLIENT_V6, CLIENT, 0x60), &tags)));
 }
 
 fn told(address: impl Into<IpAddr>, station: [u8; 6], how: How) -> Option<Told> {
