@@ -60,9 +60,11 @@ pub enum How {
     Answer,
     /// Of itself, when it asks for another address or announces its own.
     Unasked,
-    /// As [`How::Answer`] or [`How::Unasked`], but only if no station was known to have the address (an advertisement
-    /// without the override flag).
-    UnlessKnown,
+    /// As [`How::Answer`], but only if no other station was known to have the address (an advertisement without the
+    /// override flag).
+    AnswerUnlessKnown,
+    /// As [`How::Unasked`], with the same condition.
+    UnaskedUnlessKnown,
 }
 
 /// Reads an ARP message of `len` bytes at the start of `space`. Turns a request for an address of the node into its
@@ -319,6 +321,9 @@ fn solicitation(
     stated: Option<RawHardwareAddress>,
 ) -> Result<Solicitation, DropReason> {
     let asker = message.from;
+    if target.is_multicast() {
+        return Err(DropReason::BadNeighborMessage);
+    }
     let asker_station = stated.map_or(Ok(message.frame_from), station_of)?;
     if asker.is_unspecified() {
         if stated.is_some() || message.to != solicited_node(target) {
@@ -355,9 +360,10 @@ fn advertisement(
         return Err(DropReason::BadSource);
     }
     let how = match (flags.contains(NdiscNeighborFlags::OVERRIDE), is_solicited) {
-        (false, _) => How::UnlessKnown,
         (true, true) => How::Answer,
         (true, false) => How::Unasked,
+        (false, true) => How::AnswerUnlessKnown,
+        (false, false) => How::UnaskedUnlessKnown,
     };
     Ok(Told { address: target.into(), station, how })
 }

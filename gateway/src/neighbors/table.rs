@@ -266,13 +266,16 @@ impl NeighborTable {
         let had = matches!(entry.state, NeighborState::Known | NeighborState::Checking).then_some(entry.station);
         let was_asking = entry.state == NeighborState::Asking;
         match (told.how, had) {
-            // Another station for one that is known: it is checked before it is forgotten.
-            (How::UnlessKnown, Some(had)) if had != told.station => {
-                (entry.state, entry.asked, entry.ask_ns) = (NeighborState::Checking, 0, now_ns);
+            // Another station for one that is known: it is checked before it is forgotten. One that is being checked is
+            // not asked more often for it, so that it can be given up (RFC 4861, section 7.2.5).
+            (How::AnswerUnlessKnown | How::UnaskedUnlessKnown, Some(had)) if had != told.station => {
+                if entry.state == NeighborState::Known {
+                    (entry.state, entry.asked, entry.ask_ns) = (NeighborState::Checking, 0, now_ns);
+                }
                 return Some(NeighborIndex(at as u16));
             }
             // Nobody was asked: it is not known that the node's frames reach it.
-            (How::Unasked, Some(had)) => {
+            (How::Unasked | How::UnaskedUnlessKnown, Some(had)) => {
                 entry.station = told.station;
                 if had != told.station {
                     (entry.state, entry.asked, entry.ask_ns) = (NeighborState::Checking, 0, now_ns);

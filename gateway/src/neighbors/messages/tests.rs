@@ -149,6 +149,8 @@ fn solicitations_that_violate_the_standards_are_dropped() {
     assert_eq!(nd_answer(&custom(OURS_V6, &valid, |_| ())), Err(DropReason::AddressConflict));
     let group = question(&[1, 1, 0x33, 0x33, 0, 0, 0, 1]);
     assert_eq!(nd_answer(&custom(CLIENT_V6, &group, |_| ())), Err(DropReason::BadSource));
+    let of_group = [&[135, 0, 0, 0, 0, 0, 0, 0][..], &Ipv6Addr::from(0xff02 << 112 | 1).octets(), &option].concat();
+    assert_eq!(nd_answer(&custom(CLIENT_V6, &of_group, |_| ())), malformed, "for a group");
     let whole = custom(CLIENT_V6, &valid, |_| ());
     for len in 0..whole.len() {
         assert_eq!(nd_answer(&whole[..len]), Err(DropReason::Truncated), "{len} bytes");
@@ -222,7 +224,8 @@ fn an_advertisement_tells_of_its_target_by_its_flags() {
     let other = [2, 0, 0, 0, 0xab, 0xcd];
     assert_eq!(says(&advertised(OURS_V6, 0x60, &stated)), Ok(told(CLIENT_V6, other, How::Answer)));
     assert_eq!(says(&advertised(OURS_V6, 0x60, &[])), Ok(told(CLIENT_V6, CLIENT, How::Answer)));
-    assert_eq!(says(&advertised(OURS_V6, 0x40, &stated)), Ok(told(CLIENT_V6, other, How::UnlessKnown)));
+    assert_eq!(says(&advertised(OURS_V6, 0x40, &stated)), Ok(told(CLIENT_V6, other, How::AnswerUnlessKnown)));
+    assert_eq!(says(&advertised(all, 0, &stated)), Ok(told(CLIENT_V6, other, How::UnaskedUnlessKnown)));
     assert_eq!(says(&advertised(all, 0x20, &stated)), Ok(told(CLIENT_V6, other, How::Unasked)));
     assert_eq!(says(&advertised(all, 0x60, &stated)), Err(DropReason::BadNeighborMessage), "solicited by all");
     let group = [&[2, 1][..], &[0x33, 0x33, 0, 0, 0, 1]].concat();

@@ -128,7 +128,7 @@ fn who_did_not_answer_on_a_link_is_asked_for_again_at_once_when_it_comes_up() {
 #[test]
 fn what_nobody_has_asked_for_makes_no_entry() {
     let mut table = NeighborTable::new();
-    for how in [How::Answer, How::Unasked, How::UnlessKnown] {
+    for how in [How::Answer, How::Unasked, How::AnswerUnlessKnown, How::UnaskedUnlessKnown] {
         assert_eq!(table.note(LAN, told(1, PEER, how), 0), None);
     }
     assert_eq!(known_to(&mut table), 0);
@@ -144,14 +144,40 @@ fn an_address_that_moves_to_another_station_is_followed_and_checked() {
 
 #[test]
 fn an_advertisement_without_override_moves_nothing_but_is_checked() {
+    for how in [How::AnswerUnlessKnown, How::UnaskedUnlessKnown] {
+        let mut table = known();
+        table.note(LAN, told(1, OTHER, how), 5);
+        assert_eq!(table.look_up(LAN, address(1), US, 5), Lookup::Station(PEER));
+        assert_eq!(due(&mut table, 5), [ask(1, Some(PEER))]);
+        let mut new = NeighborTable::new();
+        new.look_up(LAN, address(1), US, 0);
+        new.note(LAN, told(1, OTHER, how), 0);
+        assert_eq!(new.look_up(LAN, address(1), US, 0), Lookup::Station(OTHER));
+    }
+}
+
+#[test]
+fn advertisements_without_override_of_others_keep_none_from_being_given_up_that_does_not_answer() {
     let mut table = known();
-    table.note(LAN, told(1, OTHER, How::UnlessKnown), 5);
-    assert_eq!(table.look_up(LAN, address(1), US, 5), Lookup::Station(PEER));
-    assert_eq!(due(&mut table, 5), [ask(1, Some(PEER))]);
-    let mut new = NeighborTable::new();
-    new.look_up(LAN, address(1), US, 0);
-    new.note(LAN, told(1, OTHER, How::UnlessKnown), 0);
-    assert_eq!(new.look_up(LAN, address(1), US, 0), Lookup::Station(OTHER));
+    let mut hear = |now_ns| {
+        table.note(LAN, told(1, OTHER, How::AnswerUnlessKnown), now_ns);
+        table.note(LAN, told(1, OTHER, How::UnaskedUnlessKnown), now_ns);
+        due(&mut table, now_ns)
+    };
+    let over: Vec<_> = (0..3).flat_map(|second| hear(second * ASK_INTERVAL_NS)).collect();
+    assert_eq!(over, [ask(1, Some(PEER)); 3]);
+    hear(3 * ASK_INTERVAL_NS);
+    assert_eq!(known_to(&mut table), 0);
+}
+
+#[test]
+fn only_what_answers_the_node_proves_that_its_frames_arrive() {
+    for (how, is_due) in [(How::AnswerUnlessKnown, false), (How::UnaskedUnlessKnown, true), (How::Unasked, true)] {
+        let mut table = known();
+        table.note(LAN, told(1, PEER, how), REACHABLE_NS - 1);
+        table.look_up(LAN, address(1), US, REACHABLE_NS);
+        assert_eq!(!due(&mut table, REACHABLE_NS).is_empty(), is_due, "{how:?}");
+    }
 }
 
 #[test]
