@@ -134,8 +134,11 @@ fn recent_place(network: NetworkIndex, to: IpAddr) -> usize {
 
 /// Returns where a packet for `to` goes in a network.
 fn way(network: &Network, to: IpAddr) -> Result<Way, DropReason> {
+    if is_of_no_host(to) {
+        return Err(DropReason::NoRoute);
+    }
     let is_group = match to {
-        IpAddr::V4(to) => to.is_multicast() || to.is_broadcast(),
+        IpAddr::V4(to) => to.is_multicast() || network.is_broadcast(to),
         IpAddr::V6(to) => to.is_multicast(),
     };
     if is_group {
@@ -145,6 +148,24 @@ fn way(network: &Network, to: IpAddr) -> Result<Way, DropReason> {
         // The node does not receive what it sends.
         Some(hop) if !network.has(hop) => Ok(Way::Neighbor(hop)),
         _ => Err(DropReason::NoRoute),
+    }
+}
+
+/// Returns whether no packet on a link may be for this address, whatever routes there are (RFC 1122, section 3.2.1.3;
+/// RFC 4291, sections 2.5 and 2.7): neither a host's nor a group's beyond the sender.
+fn is_of_no_host(to: IpAddr) -> bool {
+    match to {
+        IpAddr::V4(to) => {
+            let [first, ..] = to.octets();
+            first == 0 || to.is_loopback() || first >= 240 && !to.is_broadcast()
+        }
+        IpAddr::V6(to) => {
+            let is_beyond_sender = to.octets()[1] & 0xf > 1;
+            to.is_unspecified()
+                || to.is_loopback()
+                || to.to_ipv4_mapped().is_some()
+                || to.is_multicast() && !is_beyond_sender
+        }
     }
 }
 

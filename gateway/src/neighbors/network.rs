@@ -43,6 +43,8 @@ pub struct Network {
     /// The node's addresses alone, sorted, as there may be hundreds.
     ipv4: Box<[Ipv4Addr]>,
     ipv6: Box<[Ipv6Addr]>,
+    /// The broadcast addresses of the prefixes of IPv4.
+    broadcast: Box<[Ipv4Addr]>,
     /// The node's own link-local address, if it has another IPv6 address there (RFC 4291, appendix A).
     link_local: Option<Ipv6Addr>,
     /// The longest prefix first. Without a router, the network is on the link.
@@ -67,6 +69,7 @@ impl Network {
             addresses: addresses.as_slice().into(),
             ipv4: ipv4.into(),
             ipv6: ipv6.into(),
+            broadcast: addresses.iter().filter_map(broadcast_of).collect(),
             link_local: None,
             routes: routes.into(),
         };
@@ -114,6 +117,11 @@ impl Network {
             IpAddr::V4(address) => self.has_v4(address),
             IpAddr::V6(address) => self.has_v6(address),
         }
+    }
+
+    /// Returns whether packets for this address are for all stations on the link (RFC 919).
+    pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
+        address.is_broadcast() || self.broadcast.contains(&address)
     }
 
     /// Returns the station's address to which packets for `to` are sent: its own if it is on the link, or a router's.
@@ -168,6 +176,14 @@ fn ipv4_of(net: &IpNet) -> Option<Ipv4Addr> {
     }
 }
 
+/// Networks of two addresses have none (RFC 3021).
+fn broadcast_of(net: &IpNet) -> Option<Ipv4Addr> {
+    match net {
+        IpNet::V4(net) => (net.prefix_len() <= 30).then(|| net.broadcast()),
+        IpNet::V6(_) => None,
+    }
+}
+
 fn ipv6_of(net: &IpNet) -> Option<Ipv6Addr> {
     match net {
         IpNet::V4(_) => None,
@@ -206,6 +222,16 @@ mod tests {
         let expected =
             ["10.0.0.77", "192.168.7.3", "10.0.0.2", "10.0.0.3", "10.0.0.254", "fd00::5", "fe80::9", "fe80::3"];
         assert_eq!(hops.map(|to| hop(to).unwrap()), expected);
+    }
+
+    #[test]
+    fn the_last_address_of_a_prefix_is_for_all_on_the_link() {
+        let nets = ["10.0.0.1/24", "10.8.0.1/30", "10.9.0.0/31", "10.9.1.1/32"].map(|net| net.parse().unwrap());
+        let setup = NetworkSetup { addresses: nets.to_vec(), ..NetworkSetup::default() };
+        let network = Network::new(&setup, EthernetAddress([2, 0, 0, 0, 0, 7]));
+        let is_broadcast = |address: &str| network.is_broadcast(address.parse().unwrap());
+        assert_eq!(["10.0.0.255", "10.8.0.3", "255.255.255.255"].map(is_broadcast), [true; 3]);
+        assert_eq!(["10.0.0.254", "10.0.1.255", "10.9.0.1", "10.9.1.1"].map(is_broadcast), [false; 4]);
     }
 
     #[test]

@@ -329,6 +329,50 @@ fn packets_for_a_group_go_to_its_station_without_asking() {
 }
 
 #[test]
+fn packets_for_all_on_the_link_go_to_all_stations_without_asking() {
+    let mut rig = Rig::routed(own());
+    let to_all = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(10, 77, 0, 255));
+    rig.leave(&unaddressed(&to_all));
+    assert_eq!(rig.left(), [from_station([0xff; 6], &to_all)]);
+    let elsewhere = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(10, 78, 0, 255));
+    rig.leave(&unaddressed(&elsewhere));
+    assert_eq!(rig.left(), [request(ROUTER)], "that of another network is a router's to know");
+}
+
+#[test]
+fn packets_for_addresses_of_no_host_have_no_route() {
+    let sources = ["10.99.0.0/24", "fd99::/64"].map(|net| net.parse().unwrap());
+    let mut rig = Rig::routed(MaySend { sources: Arc::new(sources), ..MaySend::default() });
+    let setup = NetworkSetup {
+        addresses: vec!["10.77.0.2/24".parse().unwrap(), "fd77::2/64".parse().unwrap()],
+        routes: vec![
+            Route { to: "0.0.0.0/0".parse().unwrap(), via: ROUTER.into() },
+            Route { to: "::/0".parse().unwrap(), via: "fe80::1".parse().unwrap() },
+        ],
+        ..NetworkSetup::default()
+    };
+    rig.gateway.ports[0].networks[0] = Network::new(&setup, EthernetAddress(STATION));
+    let of_v4 = ["127.0.0.1", "0.0.0.1", "240.0.0.1", "255.255.255.254"];
+    for to in of_v4.map(|to| to.parse().unwrap()) {
+        assert_eq!(way_out(&mut rig, &packet(Ipv4Addr::new(10, 99, 0, 1), to)), 0, "{to}");
+    }
+    let from = "fd99::1".parse().unwrap();
+    let of_v6 = |to: &str| ipv6(from, to.parse().unwrap(), UDP, 64, &udp(7, 5000, b"answer"));
+    for to in ["::", "::1", "::ffff:10.0.0.1", "ff00::1", "ff01::1"] {
+        assert_eq!(way_out(&mut rig, &of_v6(to)), 0, "{to}");
+    }
+    assert_eq!(rig.chain_drops(0), [(DropReason::NoRoute, 9)]);
+    assert_eq!(way_out(&mut rig, &of_v6("ff02::5")), 1, "a group on the link");
+    assert_eq!(way_out(&mut rig, &of_v6("2001:db8::1")), 1, "the router is asked for");
+}
+
+/// Returns how many frames leave for one with this packet, which the node addresses.
+fn way_out(rig: &mut Rig, packet: &[u8]) -> usize {
+    rig.leave(&unaddressed(packet));
+    rig.left().len()
+}
+
+#[test]
 fn the_node_announces_its_addresses_in_all_networks_once() {
     let mut rig = Rig::routed(own());
     rig.pass(SECOND_NS);
