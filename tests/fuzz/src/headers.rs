@@ -172,7 +172,7 @@ fn check_answer(question: &[u8], vlan: Vlan, read: Reader, assert_sound: fn(&[u8
         match result {
             Ok(Heard { answer_len: Some(len), .. }) => {
                 assert!(space[len..] == before[len..], "written beyond the answer");
-                assert_sound(question, &without_tags(&space[..len], vlan));
+                assert_sound(question, &without_tags(&space[..len], question, vlan));
             }
             Ok(Heard { answer_len: None, .. }) => {
                 assert!(space == before, "nothing is answered, but the frame was changed")
@@ -189,16 +189,17 @@ fn check_answer(question: &[u8], vlan: Vlan, read: Reader, assert_sound: fn(&[u8
     assert_eq!(results[1], in_no_more_room);
 }
 
-/// Returns an answer without the tags of its VLAN, which it must have.
-fn without_tags(answer: &[u8], vlan: Vlan) -> Vec<u8> {
-    let tags: &[(u8, u16)] = match vlan {
+/// Returns an answer without the tags of its VLAN, which it must have, of the question's types.
+fn without_tags(answer: &[u8], question: &[u8], vlan: Vlan) -> Vec<u8> {
+    let tags: &[u16] = match vlan {
         Vlan { id: 0, .. } => &[],
-        Vlan { id, inner_id: 0 } => &[(0x81, id)],
-        Vlan { id, inner_id } => &[(0x88, id), (0x81, inner_id)],
+        Vlan { id, inner_id: 0 } => &[id],
+        Vlan { id, inner_id } => &[id, inner_id],
     };
-    for (place, (kind, id)) in tags.iter().enumerate() {
-        let tag = &answer[12 + 4 * place..16 + 4 * place];
-        assert_eq!((tag[0], &tag[2..]), (*kind, &id.to_be_bytes()[..]), "the answer is in another VLAN");
+    for (place, id) in tags.iter().enumerate() {
+        let at = 12 + 4 * place;
+        assert_eq!(answer[at..at + 2], question[at..at + 2], "the answer's tag is of another type");
+        assert_eq!(answer[at + 2..at + 4], id.to_be_bytes(), "the answer is in another VLAN");
     }
     [&answer[..12], &answer[12 + 4 * tags.len()..]].concat()
 }
