@@ -1,6 +1,7 @@
 //! Outbound flows: what answers them goes to the instance that has opened them, whatever the rules are.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 use pinion_abi::FlowRefusal;
 use pinion_mma::id::{PortIndex, Sender};
@@ -11,7 +12,8 @@ use crate::drops::DropReason;
 use crate::flows::cache::Verdict;
 use crate::flows::entry_fwp::EntryFwp;
 use crate::flows::hash::FlowHash;
-use crate::flows::instances::SlotRef;
+use crate::flows::instances::{Instances, SlotRef};
+use crate::flows::{ClientLabel, InstanceKey};
 use crate::headers::plain::PlainFlow;
 use crate::headers::{self, FlowKey, Headers, Ingress, Vlan};
 use crate::id::ChainIndex;
@@ -115,7 +117,15 @@ impl Assigner {
         let source = source_for(to).ok_or(FlowRefusal::NoRoute)?;
         let rules_version = self.rules_version;
         let new = NewFlow { sender, slot, tag, protocol, source, to, port, ingress, rules_version };
-        let (number, answers) = self.outbound.open(&new, now_ns)?;
+        let ports = self.outbound.ports();
+        let Self { outbound, rules, cache, instances, .. } = self;
+        let is_anothers = |answers: &FlowKey| {
+            let cached = cache.latest(cache.hash(answers), answers);
+            let is_served =
+                matches!(cached, Some(Verdict::Instance(it)) if it != slot && instances.chain(it).is_some());
+            is_served || is_of_others_by_rule(rules, instances, (sender, slot), answers, &ports)
+        };
+        let (number, answers) = outbound.open(&new, now_ns, is_anothers)?;
         self.forget_flow(&answers);
         let hash = self.cache.hash(&answers);
         self.cache.insert(hash, &answers, Verdict::Instance(slot), rules_version, now_ns);
@@ -206,9 +216,100 @@ fn is_of_one_host(address: IpAddr) -> bool {
     }
 }
 
+/// Returns whether the rule that applies to a flow is of another chain than the sender's and names the port that the flow
+/// goes to, or gives another instance this very flow. A rule that names all `ports` asks for none in particular: then only
+/// what is in use already is another's.
+fn is_of_others_by_rule(
+    rules: &RuleSet,
+    instances: &Instances,
+    (sender, slot): (Sender, SlotRef),
+    flow: &FlowKey,
+    ports: &RangeInclusive<u16>,
+) -> bool {
+    let Some(rule) = rules.lookup(flow) else { return false };
+    let names_all = |named: &RangeInclusive<u16>| named.start() <= ports.start() && ports.end() <= named.end();
+    let names_port = rule.matches.destination_ports.as_ref().is_some_and(|named| !names_all(named));
+    if names_port && rule.chain != Some(ChainIndex(sender.chain.into())) {
+        return true;
+    }
+    let key = InstanceKey::new(rule, flow, rules.back(rule.chain));
+    let of_flow = key.filter(|key| matches!(key.client, ClientLabel::Flow { .. }));
+    of_flow.and_then(|key| instances.bound_to(&key, instances.hash(&key))).is_some_and(|bound| bound != slot)
+}
+
 /// Returns whether a sender may have a flow to this protocol, address and port in a VLAN.
 fn is_granted(rules: &RuleSet, sender: Sender, (protocol, to, port): (u8, IpAddr, u16), vlan: Vlan) -> bool {
     let Some(terms) = rules.sender(sender) else { return false };
     let mut grants = terms.may_send.outbound.iter();
     terms.vlans.contains(&vlan) && grants.any(|grant| grant.admits(protocol, to, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::cache::FlowCache;
+    use crate::id::{ChainGeneration, InstanceId};
+    use crate::leaving::{MaySend, OutboundGrant};
+    use crate::messages::outbox::Outbox;
+    use crate::rules::{ChainSettings, Match, Policy, Redelivery, Rule};
+    use pinion_mma::id::{FwpId, TenantIndex};
+    use pinion_mma::ways::direction::PortSet;
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+
+    const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 53);
+    const INGRESS: Ingress = Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED };
+
+    /// An assigner of two chains that serve each flow apart: the first one flows to the far end's port 1, the second one all
+    /// others.
+    fn assigner() -> Assigner {
+        let (events, _) = crossbeam_channel::bounded(64);
+        let mut assigner = Assigner::new(64, 64, Outbox::new(events, 64));
+        let grant = OutboundGrant { protocol: UDP, to: "0.0.0.0/0".parse().unwrap(), ports: 0..=u16::MAX };
+        let chains = [0, 1].map(|chain| ChainSettings {
+            chain: ChainIndex(chain),
+            generation: ChainGeneration(0),
+            idle_timeout_ns: 1,
+            back: PortSet::EMPTY,
+            tenant: TenantIndex(chain as u16),
+            weight: 1,
+            fwps: 1,
+            redelivery: Redelivery::Never,
+            may_send: MaySend { outbound: Arc::new([grant.clone()]), ..MaySend::default() },
+        });
+        let of_first = Match { source_ports: Some(1..=1), ..Match::default() };
+        let rule =
+            |matches, chain| Rule { matches, policy: Policy::PerFlow, chain: Some(ChainIndex(chain)), priority: 0 };
+        let rules = vec![rule(of_first, 0), rule(Match::default(), 1)];
+        assigner.set_rules(Arc::new(RuleSet::new(rules, &chains).unwrap()));
+        for chain in 0..2 {
+            let entry = FwpId { index: chain, generation: 0 };
+            assert!(assigner.add_ready(ChainIndex(chain), InstanceId(chain.into()), entry.into()));
+        }
+        assigner
+    }
+
+    fn flow(from: u16, to: u16) -> FlowKey {
+        FlowKey::ipv4(FAR, SOURCE, UDP, INGRESS).with_ports(from, to)
+    }
+
+    fn open(assigner: &mut Assigner) -> Result<u16, FlowRefusal> {
+        let sender = Sender { tenant: TenantIndex(0), chain: 0, instance: 0 };
+        let slot = assigner.instance_of(sender).unwrap().0;
+        let wish = Wish { tag: 0, protocol: UDP, to: FAR.into(), port: 53, ingress: INGRESS };
+        let opened = assigner.open_flow((sender, slot), wish, |_| Some(SOURCE.into()), 0);
+        opened.map(|(_, answers)| answers.destination_port())
+    }
+
+    #[test]
+    fn a_flow_that_an_instance_serves_alone_is_not_taken_over_though_it_is_not_cached() {
+        let mut assigner = assigner();
+        for flow in [flow(1, 7), flow(53, 50_001)] {
+            assert!(matches!(assigner.assign_piece(&flow, &[], 0), Assignment::To(_)));
+        }
+        assigner.cache = FlowCache::new(64);
+        assigner.outbound.set_ports(50_000..=50_001);
+        assert_eq!([open(&mut assigner), open(&mut assigner)], [Ok(50_000), Err(FlowRefusal::NoPort)]);
+    }
 }

@@ -182,8 +182,12 @@ impl FlowCache {
 
     /// Returns whether the flow had an instance when it was seen last, under whatever rules.
     pub(crate) fn had_instance(&self, hash: FlowHash, flow: &FlowKey) -> bool {
-        let place = self.find(hash, flow);
-        place.is_some_and(|Way { bucket, way }| matches!(self.entries[bucket][way].verdict, Verdict::Instance(_)))
+        matches!(self.latest(hash, flow), Some(Verdict::Instance(_)))
+    }
+
+    /// Returns the flow's latest verdict, under whatever rules. Does not count as seeing the flow.
+    pub(crate) fn latest(&self, hash: FlowHash, flow: &FlowKey) -> Option<Verdict> {
+        self.find(hash, flow).map(|Way { bucket, way }| self.entries[bucket][way].verdict)
     }
 
     /// Caches a verdict for a flow, in place of the flow's old entry or of another flow, unless there is no room.

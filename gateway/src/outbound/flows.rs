@@ -26,8 +26,8 @@ pub(crate) const FLOWS_MAX: usize = 8192;
 const PART_OF_INSTANCE: usize = 8;
 /// Dynamic ports (RFC 6335). There are twice as many as flows, so that a free one is found soon.
 const PORTS: RangeInclusive<u16> = 49_152..=65_535;
-/// Ports that are tried for one flow.
-const PORTS_TRIED: usize = 256;
+/// Ports that are tried for one flow, each drawn anew. If half of all are in use, one flow in 65,536 finds none.
+const PORTS_TRIED: usize = 16;
 
 /// How long a flow lives without a packet of the function's. In nanoseconds. Packets of the far end do not prolong it
 /// (RFC 4787, section 4.3).
@@ -206,16 +206,27 @@ impl OutboundFlows {
         self.ports = ports;
     }
 
-    /// Opens a flow. Returns its number, and the flow of the answers.
+    /// Returns the ports that sources have.
+    pub(crate) fn ports(&self) -> RangeInclusive<u16> {
+        self.ports.clone()
+    }
+
+    /// Opens a flow. Returns its number, and the flow of the answers. `is_anothers` says whether packets of a flow go to another
+    /// instance already.
     ///
     /// # Errors
     /// Why it is not opened.
-    pub(crate) fn open(&mut self, new: &NewFlow, now_ns: u64) -> Result<(u64, FlowKey), FlowRefusal> {
+    pub(crate) fn open(
+        &mut self,
+        new: &NewFlow,
+        now_ns: u64,
+        is_anothers: impl Fn(&FlowKey) -> bool,
+    ) -> Result<(u64, FlowKey), FlowRefusal> {
         let of_instance = self.of_instance(new.slot);
         if of_instance >= self.of_instance_max || !self.make_room(new.sender.tenant) {
             return Err(FlowRefusal::Quota);
         }
-        let (answers, hash) = self.answers(new).ok_or(FlowRefusal::NoPort)?;
+        let (answers, hash) = self.answers(new, is_anothers).ok_or(FlowRefusal::NoPort)?;
         let place = self.free.pop_front(&mut self.links).ok_or(FlowRefusal::Quota)?;
         self.shares.take(new.sender.tenant, 1);
         self.of_instances[new.slot.index as usize] = (new.slot.generation, of_instance + 1);
@@ -253,8 +264,8 @@ impl OutboundFlows {
         has_room(self)
     }
 
-    /// Chooses a source port that is not in use for the destination.
-    fn answers(&mut self, new: &NewFlow) -> Option<(FlowKey, u64)> {
+    /// Chooses a source port that is not in use for the destination. If there are few ports, it tries all.
+    fn answers(&mut self, new: &NewFlow, is_anothers: impl Fn(&FlowKey) -> bool) -> Option<(FlowKey, u64)> {
         let portless = match (new.to, new.source) {
             (IpAddr::V4(to), IpAddr::V4(source)) => FlowKey::ipv4(to, source, new.protocol, new.ingress),
             (IpAddr::V6(to), IpAddr::V6(source)) => FlowKey::ipv6(to, source, new.protocol, new.ingress),
@@ -262,12 +273,11 @@ impl OutboundFlows {
         };
         self.draws = self.draws.wrapping_add(1);
         let (first, count) = (*self.ports.start(), usize::from(*self.ports.end() - *self.ports.start()) + 1);
-        let drawn = self.hasher.hash_one(self.draws) as usize;
-        (0..count.min(PORTS_TRIED)).find_map(|tried| {
-            let port = first + (drawn.wrapping_add(tried) % count) as u16;
-            let answers = portless.with_ports(new.port, port);
+        (0..PORTS_TRIED).find_map(|tried| {
+            let drawn = if count <= PORTS_TRIED { tried } else { self.hasher.hash_one((self.draws, tried)) as usize };
+            let answers = portless.with_ports(new.port, first + (drawn % count) as u16);
             let hash = self.hasher.hash_one(answers.words());
-            self.find(&answers, hash).is_none().then_some((answers, hash))
+            (self.find(&answers, hash).is_none() && !is_anothers(&answers)).then_some((answers, hash))
         })
     }
 
@@ -431,7 +441,7 @@ mod tests {
     }
 
     fn open(flows: &mut OutboundFlows, tenant: u16, instance: u32) -> Result<u64, FlowRefusal> {
-        flows.open(&new_flow(tenant, instance), 0).map(|(number, _)| number)
+        flows.open(&new_flow(tenant, instance), 0, |_| false).map(|(number, _)| number)
     }
 
     fn look_at_all(flows: &mut OutboundFlows, now_ns: u64, is_bound: bool) -> Vec<Told> {
@@ -467,10 +477,14 @@ mod tests {
         flows.divide(&[(TenantIndex(1), 1)]);
         let later = NewFlow { slot: SlotRef { index: 3, generation: 2 }, ..new_flow(1, 3) };
         assert!((0..2).all(|_| open(&mut flows, 1, 3).is_ok()));
-        assert!((0..2).all(|_| flows.open(&later, 0).is_ok()));
+        assert!((0..2).all(|_| flows.open(&later, 0, |_| false).is_ok()));
         let is_later = |slot: SlotRef| slot.generation == 2;
         (0..16).for_each(|_| assert!(flows.look_at_next(0, 0, is_later, |_, _| true).is_none()));
-        assert_eq!(flows.open(&later, 0), Err(FlowRefusal::Quota), "what the earlier one had is not taken off");
+        assert_eq!(
+            flows.open(&later, 0, |_| false),
+            Err(FlowRefusal::Quota),
+            "what the earlier one had is not taken off"
+        );
     }
 
     #[test]
@@ -499,7 +513,7 @@ mod tests {
             let (mut open_ones, mut now_ns) = (BTreeMap::new(), 0);
             for (step, tenant, instance) in steps {
                 match step {
-                    0..=2 => if let Ok((number, answers)) = flows.open(&new_flow(tenant, instance), now_ns) {
+                    0..=2 => if let Ok((number, answers)) = flows.open(&new_flow(tenant, instance), now_ns, |_| false) {
                         prop_assert_eq!(flows.bound_to(&answers), Some(Ok(new_flow(tenant, instance).slot)));
                         prop_assert!(open_ones.insert(number, (answers, new_flow(tenant, instance).sender)).is_none());
                     },

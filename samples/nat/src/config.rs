@@ -60,8 +60,9 @@ fn port_min() -> u16 {
     1024
 }
 
+/// The ports above are those from which the node opens flows for functions, should it have an outside address, too.
 fn port_max() -> u16 {
-    u16::MAX
+    49_151
 }
 
 fn mappings_max() -> usize {

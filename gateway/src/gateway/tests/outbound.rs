@@ -331,6 +331,40 @@ fn when_all_ports_are_in_use_for_a_destination_others_can_still_be_reached() {
     assert_eq!(rig.ask(second(), &request(UDP, Ipv4Addr::new(192, 0, 2, 54), 53)).kind, FlowKind::Opened);
 }
 
+/// A rule for the second chain, which serves its clients at these ports, or at all.
+fn served_by_second(ports: Option<std::ops::RangeInclusive<u16>>) -> Rule {
+    let matches = Match { protocol: Some(UDP), destination_ports: ports, ..Match::default() };
+    Rule { matches, priority: 9, ..rule(Policy::Shared, 1) }
+}
+
+#[test]
+fn a_flow_takes_no_packets_over_that_another_instance_gets_already() {
+    let mut rig = Rig::outbound(dns());
+    rig.gateway.assigner.outbound_flows().set_ports(50_000..=50_001);
+    rig.set_rules(vec![rule(Policy::PerClient, 0), served_by_second(None)]);
+    rig.ready(1, 20);
+    rig.send_and_poll(&[answer(50_001)]);
+    assert_eq!(rig.targets(), [20], "the resolver is a client of the second chain, from its port 53");
+    assert_eq!(rig.open().port, 50_000);
+    assert_eq!(rig.ask(second(), &request(UDP, RESOLVER, 53)).refused(), FlowRefusal::NoPort);
+    rig.send_and_poll(&[answer(50_001)]);
+    assert_eq!(rig.targets(), [20]);
+    rig.command(Command::Unbind { instance: InstanceId(20) });
+    assert_eq!(rig.ask(second(), &request(UDP, RESOLVER, 53)).port, 50_001, "once that has ended");
+}
+
+#[test]
+fn a_port_that_a_rule_of_another_chain_names_is_no_source() {
+    let mut rig = Rig::outbound(dns());
+    rig.gateway.assigner.outbound_flows().set_ports(50_000..=50_001);
+    rig.set_rules(vec![rule(Policy::PerClient, 0), served_by_second(Some(50_000..=50_000))]);
+    assert_eq!(rig.open().port, 50_001);
+    assert_eq!(rig.ask(first(), &request(UDP, RESOLVER, 53)).refused(), FlowRefusal::NoPort);
+    // Who asks for all ports asks for none in particular.
+    rig.set_rules(vec![rule(Policy::PerClient, 0), served_by_second(Some(1024..=65_535))]);
+    assert_eq!(rig.open().port, 50_000);
+}
+
 #[test]
 fn an_error_about_a_packet_of_a_flow_reaches_its_instance() {
     let mut rig = Rig::outbound(dns());
