@@ -95,8 +95,9 @@ impl Assigner {
         Some((slot, self.instances.entrance(slot)))
     }
 
-    /// Opens a flow for an instance. `source_for` returns the node's address from which packets for an address leave.
-    /// Returns the flow's number, and the flow of its answers.
+    /// Opens a flow for an instance. `source_for` returns the node's address from which packets for an address leave. `tell` is
+    /// as for [`Assigner::sweep_outbound`], if another tenant's flow has to end for it. Returns the flow's number, and the flow
+    /// of its answers.
     ///
     /// # Errors
     /// Why it is not opened.
@@ -105,6 +106,7 @@ impl Assigner {
         (sender, slot): (Sender, SlotRef),
         wish: Wish,
         source_for: impl FnOnce(IpAddr) -> Option<IpAddr>,
+        tell: impl FnMut(&Told, EntryFwp) -> bool,
         now_ns: u64,
     ) -> Result<(u64, FlowKey), FlowRefusal> {
         let Wish { tag, protocol, to, port, ingress } = wish;
@@ -115,6 +117,9 @@ impl Assigner {
             return Err(FlowRefusal::NotGranted);
         }
         let source = source_for(to).ok_or(FlowRefusal::NoRoute)?;
+        if let Some(told) = self.outbound.end_for(sender.tenant, slot, now_ns) {
+            self.tell_end(&told, now_ns, tell);
+        }
         let rules_version = self.rules_version;
         let new = NewFlow { sender, slot, tag, protocol, source, to, port, ingress, rules_version };
         let ports = self.outbound.ports();
@@ -130,6 +135,17 @@ impl Assigner {
         let hash = self.cache.hash(&answers);
         self.cache.insert(hash, &answers, Verdict::Instance(slot), rules_version, now_ns);
         Ok((number, answers))
+    }
+
+    /// Tells an instance that its flow has ended, and drops what still comes. Returns whether an instance was told.
+    fn tell_end(&mut self, told: &Told, now_ns: u64, mut tell: impl FnMut(&Told, EntryFwp) -> bool) -> bool {
+        self.drop_further(&told.answers, now_ns);
+        let is_there = self.instances.chain(told.slot).is_some();
+        let is_done = !is_there || tell(told, self.instances.entrance(told.slot));
+        if is_done {
+            self.outbound.was_told(told);
+        }
+        is_there && is_done
     }
 
     /// Undoes the opening of a flow that its instance could not be told of.
@@ -182,12 +198,7 @@ impl Assigner {
                 is_granted(rules, sender, to, answers.ingress().vlan)
             };
             let Some(told) = outbound.look_at_next(now_ns, *rules_version, is_bound, is_granted) else { continue };
-            self.drop_further(&told.answers, now_ns);
-            let is_there = self.instances.chain(told.slot).is_some();
-            if !is_there || tell(&told, self.instances.entrance(told.slot)) {
-                self.outbound.was_told(&told);
-                told_count += usize::from(is_there);
-            }
+            told_count += usize::from(self.tell_end(&told, now_ns, &mut tell));
         }
         told_count
     }
@@ -298,7 +309,7 @@ mod tests {
         let sender = Sender { tenant: TenantIndex(0), chain: 0, instance: 0 };
         let slot = assigner.instance_of(sender).unwrap().0;
         let wish = Wish { tag: 0, protocol: UDP, to: FAR.into(), port: 53, ingress: INGRESS };
-        let opened = assigner.open_flow((sender, slot), wish, |_| Some(SOURCE.into()), 0);
+        let opened = assigner.open_flow((sender, slot), wish, |_| Some(SOURCE.into()), |_, _| true, 0);
         opened.map(|(_, answers)| answers.destination_port())
     }
 

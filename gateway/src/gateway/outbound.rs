@@ -5,11 +5,14 @@ use pinion_mma::buffer::Frame;
 use pinion_mma::id::Sender;
 
 use super::Gateway;
+use super::buffer_return::BufferReturn;
+use super::handover::Handover;
 use super::net_out::drop_of_sender;
 use crate::assign::outbound::Wish;
 use crate::drops::DropReason;
+use crate::flows::entry_fwp::EntryFwp;
 use crate::headers::Ingress;
-use crate::outbound::{Opened, Request, answer_closed, answer_opened, answer_refused, read, write_closed};
+use crate::outbound::{Opened, Request, Told, answer_closed, answer_opened, answer_refused, read, write_closed};
 
 /// The table of flows is looked at in so many parts, one in a sweep.
 const SWEEPS: usize = 64;
@@ -43,7 +46,8 @@ impl Gateway {
                 let network = ports.get(usize::from(frame.port().0)).and_then(|state| state.network(vlan));
                 let wish = Wish { tag, protocol, to, port, ingress: Ingress { port: frame.port(), vlan } };
                 let source_for = |to| network.and_then(|(_, network)| network.source_for(to));
-                match assigner.open_flow((sender, slot), wish, source_for, now_ns) {
+                let tell = |told: &Told, entrance| tell_end(bin, handover, told, entrance);
+                match assigner.open_flow((sender, slot), wish, source_for, tell, now_ns) {
                     Ok((number, answers)) => {
                         let (source, port) = (answers.destination(), answers.destination_port());
                         answer_opened(frame.bytes_mut(), Opened { number, source, port });
@@ -66,28 +70,30 @@ impl Gateway {
     /// Ends flows whose time is over, a part of them at a time, and tells their instances.
     pub(super) fn keep_flows(&mut self, now_ns: u64) {
         let Self { assigner, handover, bin, .. } = self;
-        let told = assigner.sweep_outbound(SWEEPS, now_ns, |told, entrance| {
-            // Told with the next sweep if there is no buffer now.
-            let Some(buffer) = bin.buffer() else { return false };
-            if buffer.capacity() < FLOW_BYTES as u32 {
-                bin.take(buffer);
-                return false;
-            }
-            let port = told.answers.ingress().port;
-            let mut frame = Frame::new(buffer, FLOW_BYTES as u32).of_port(port);
-            let written = write_closed(frame.bytes_mut(), told);
-            debug_assert_eq!(written, Some(FLOW_BYTES));
-            match handover.stage(frame, entrance.of(port)) {
-                Ok(()) => true,
-                Err(frame) => {
-                    bin.take(frame.into_buffer());
-                    false
-                }
-            }
-        });
+        let told = assigner.sweep_outbound(SWEEPS, now_ns, |told, entrance| tell_end(bin, handover, told, entrance));
         if told > 0 {
             handover.hand_over();
             handover.ring();
+        }
+    }
+}
+
+/// Tells an instance that a flow has ended. Returns whether it was told; if not, that is to be tried again.
+fn tell_end(bin: &mut BufferReturn, handover: &mut Handover, told: &Told, entrance: EntryFwp) -> bool {
+    let Some(buffer) = bin.buffer() else { return false };
+    if buffer.capacity() < FLOW_BYTES as u32 {
+        bin.take(buffer);
+        return false;
+    }
+    let port = told.answers.ingress().port;
+    let mut frame = Frame::new(buffer, FLOW_BYTES as u32).of_port(port);
+    let written = write_closed(frame.bytes_mut(), told);
+    debug_assert_eq!(written, Some(FLOW_BYTES));
+    match handover.stage(frame, entrance.of(port)) {
+        Ok(()) => true,
+        Err(frame) => {
+            bin.take(frame.into_buffer());
+            false
         }
     }
 }

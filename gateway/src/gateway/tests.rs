@@ -154,7 +154,17 @@ impl Rig {
 
     /// Sets rules for chains whose way back begins at the ports in `back`.
     fn set_rules_both_ways(&mut self, rules: Vec<Rule>, back: PortSet) {
-        let chains = [0, 1].map(|chain| ChainSettings {
+        let chains = self.chains(back);
+        self.set_rules_of(rules, &chains);
+    }
+
+    fn set_rules_of(&mut self, rules: Vec<Rule>, chains: &[ChainSettings]) {
+        self.command(Command::SetRules(Arc::new(RuleSet::new(rules, chains).unwrap())));
+        assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
+    }
+
+    fn chains(&self, back: PortSet) -> [ChainSettings; 2] {
+        [0, 1].map(|chain| ChainSettings {
             chain: ChainIndex(chain),
             generation: ChainGeneration(0),
             idle_timeout_ns: IDLE_TIMEOUT_NS,
@@ -164,9 +174,7 @@ impl Rig {
             fwps: 1,
             redelivery: if chain == REPEATED { Redelivery::Idempotent } else { Redelivery::Never },
             may_send: self.second_may_send.clone().filter(|_| chain == 1).unwrap_or(self.may_send.clone()),
-        });
-        self.command(Command::SetRules(Arc::new(RuleSet::new(rules, &chains).unwrap())));
-        assert!(matches!(self.events()[..], [Event::RulesReplaced { .. }]));
+        })
     }
 
     fn command(&mut self, command: Command) {

@@ -6,7 +6,8 @@
 //!                      \--by the function, or with its instance--^
 //! ```
 //!
-//! A resting flow is its tenant's: it counts for the tenant's share, and gives way to the tenant's next flow.
+//! A resting flow is its tenant's: it counts for the tenant's share, and gives way to the tenant's next flow. If no place is
+//! free for a tenant below its guaranteed share, a flow of a tenant above its own gives way: one that rests, else an open one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,6 +25,8 @@ use crate::headers::{FlowKey, Ingress, TcpEvent, Vlan};
 pub(crate) const FLOWS_MAX: usize = 8192;
 /// One instance may have one part in so many of all flows.
 const PART_OF_INSTANCE: usize = 8;
+/// Open flows that are looked at for one that was used least of late.
+const LEAST_USED_LOOKS: usize = 16;
 /// Dynamic ports (RFC 6335). There are twice as many as flows, so that a free one is found soon.
 const PORTS: RangeInclusive<u16> = 49_152..=65_535;
 /// Ports that are tried for one flow, each drawn anew. If half of all are in use, one flow in 65,536 finds none.
@@ -140,6 +143,8 @@ pub(crate) struct OutboundFlows {
     free: List,
     /// By tenant: the flows that rest, the one that ended first in front.
     resting: Box<[List]>,
+    /// By tenant: the flows that are open, in front those that were opened, or looked at to end one of them, first.
+    open: Box<[List]>,
     by_answers: HashIndex,
     shares: Shares,
     /// By slot of an instance: how many flows it has that have not ended, for the generation that had the latest one.
@@ -173,6 +178,7 @@ impl OutboundFlows {
             free: List::all(&mut links),
             links,
             resting: vec![List::new(); TENANTS_MAX].into(),
+            open: vec![List::new(); TENANTS_MAX].into(),
             by_answers: HashIndex::new(flows),
             shares: Shares::new(flows as u32),
             of_instances: vec![(0, 0); instances].into(),
@@ -195,7 +201,8 @@ impl OutboundFlows {
         self.flows.len()
     }
 
-    /// Divides what is guaranteed among these tenants, by their weights.
+    /// Divides what is guaranteed among these tenants, by their weights. Flows above a share that became smaller end as others
+    /// below theirs open some.
     pub(crate) fn divide(&mut self, weights: &[(TenantIndex, u32)]) {
         self.shares.divide(weights);
     }
@@ -232,6 +239,7 @@ impl OutboundFlows {
         self.of_instances[new.slot.index as usize] = (new.slot.generation, of_instance + 1);
         self.used += 1;
         self.by_answers.insert(hash, place);
+        self.open[usize::from(new.sender.tenant.0)].push_back(&mut self.links, place);
         let generation = self.flows[place as usize].generation.wrapping_add(1).max(1);
         self.flows[place as usize] = Flow {
             answers,
@@ -253,7 +261,8 @@ impl OutboundFlows {
         if generation == slot.generation { count } else { 0 }
     }
 
-    /// Returns whether there is room for another flow of a tenant, and may end the rest of one for that.
+    /// Returns whether there is room for another flow of a tenant, and may end the rest of one for that: of one of its own, or
+    /// if the tenant is below its guaranteed share, of a tenant above its own.
     fn make_room(&mut self, tenant: TenantIndex) -> bool {
         let has_room = |flows: &Self| flows.shares.has_room(tenant, 1) && flows.free.first().is_some();
         if !has_room(self)
@@ -261,7 +270,51 @@ impl OutboundFlows {
         {
             self.set_free(resting);
         }
+        if !has_room(self)
+            && self.shares.is_guaranteed(tenant, 1)
+            && let Some(above) = self.most_above(&self.resting)
+            && let Some(resting) = self.resting[usize::from(above.0)].first()
+        {
+            self.set_free(resting);
+        }
         has_room(self)
+    }
+
+    /// Returns the tenant that is most above its guaranteed share, of those with a flow in one of these lists.
+    #[cold]
+    fn most_above(&self, lists: &[List]) -> Option<TenantIndex> {
+        let has_one = |tenant: &TenantIndex| lists[usize::from(tenant.0)].first().is_some();
+        self.shares.above().filter(has_one).max_by_key(|tenant| self.shares.of(*tenant).excess())
+    }
+
+    /// Ends an open flow of a tenant above its guaranteed share, if an instance of a tenant below its own may have another
+    /// flow and there is no room for that. There is once the end was told.
+    pub(crate) fn end_for(&mut self, tenant: TenantIndex, slot: SlotRef, now_ns: u64) -> Option<Told> {
+        if self.of_instance(slot) >= self.of_instance_max || self.make_room(tenant) {
+            return None;
+        }
+        let above = self.most_above(&self.open).filter(|_| self.shares.is_guaranteed(tenant, 1))?;
+        let place = self.least_used(above)?;
+        self.end(place, Some(FlowEnd::Quota), now_ns);
+        Some(self.told(place, FlowEnd::Quota))
+    }
+
+    /// Returns an open flow of a tenant by which its function has sent nothing for longer than by others. Looks at some of
+    /// them, the next time at others.
+    fn least_used(&mut self, tenant: TenantIndex) -> Option<u32> {
+        let open = &mut self.open[usize::from(tenant.0)];
+        let (first, mut least) = (open.first()?, open.first()?);
+        for _ in 0..LEAST_USED_LOOKS {
+            let place = open.pop_front(&mut self.links)?;
+            open.push_back(&mut self.links, place);
+            if self.flows[place as usize].since_ns < self.flows[least as usize].since_ns {
+                least = place;
+            }
+            if open.first() == Some(first) {
+                break;
+            }
+        }
+        Some(least)
     }
 
     /// Chooses a source port that is not in use for the destination. If there are few ports, it tries all.
@@ -370,9 +423,14 @@ impl OutboundFlows {
             State::Resting if now_ns.saturating_sub(flow.since_ns) >= REST_NS => self.set_free(place as u32),
             State::Untold(_) | State::Resting => {}
         }
-        let Flow { answers, slot, tag, generation, state, .. } = self.flows[place];
-        let State::Untold(end) = state else { return None };
-        Some(Told { slot, tag, number: number(place as u32, generation), end, answers })
+        let State::Untold(end) = self.flows[place].state else { return None };
+        Some(self.told(place as u32, end))
+    }
+
+    /// Returns what is to be told of a flow.
+    fn told(&self, place: u32, end: FlowEnd) -> Told {
+        let Flow { answers, slot, tag, generation, .. } = self.flows[place as usize];
+        Told { slot, tag, number: number(place, generation), end, answers }
     }
 
     /// Notes that an instance was told that its flow has ended, or that there is none to tell.
@@ -384,6 +442,7 @@ impl OutboundFlows {
     fn end(&mut self, place: u32, told: Option<FlowEnd>, now_ns: u64) {
         let flow = &mut self.flows[place as usize];
         flow.since_ns = now_ns;
+        self.open[usize::from(flow.sender.tenant.0)].remove(&mut self.links, place);
         let (generation, count) = &mut self.of_instances[flow.slot.index as usize];
         if *generation == flow.slot.generation {
             *count -= 1;
@@ -419,123 +478,4 @@ fn number(place: u32, generation: u32) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::{BTreeMap, BTreeSet};
-
-    const SECOND_NS: u64 = 1_000_000_000;
-
-    fn new_flow(tenant: u16, instance: u32) -> NewFlow {
-        NewFlow {
-            sender: Sender { tenant: TenantIndex(tenant), chain: tenant, instance },
-            slot: SlotRef { index: instance, generation: 1 },
-            tag: 7,
-            protocol: 17,
-            source: Ipv4Addr::new(10, 0, 0, 1).into(),
-            to: Ipv4Addr::new(192, 0, 2, 53).into(),
-            port: 53,
-            ingress: Ingress { port: PortIndex(0), vlan: Vlan::UNTAGGED },
-            rules_version: 0,
-        }
-    }
-
-    fn open(flows: &mut OutboundFlows, tenant: u16, instance: u32) -> Result<u64, FlowRefusal> {
-        flows.open(&new_flow(tenant, instance), 0, |_| false).map(|(number, _)| number)
-    }
-
-    fn look_at_all(flows: &mut OutboundFlows, now_ns: u64, is_bound: bool) -> Vec<Told> {
-        (0..flows.places()).filter_map(|_| flows.look_at_next(now_ns, 0, |_| is_bound, |_, _| true)).collect()
-    }
-
-    #[test]
-    fn no_tenant_gets_what_is_guaranteed_to_another() {
-        let mut flows = OutboundFlows::new(64, 64);
-        flows.divide(&[(TenantIndex(1), 1), (TenantIndex(2), 1)]);
-        let opened = (0..64).map(|at| open(&mut flows, 1, at / 8)).take_while(Result::is_ok).count();
-        assert_eq!(opened, 48, "its guaranteed quarter, and the half that is not guaranteed");
-        assert_eq!(open(&mut flows, 1, 20), Err(FlowRefusal::Quota));
-        assert_eq!((0..17).map(|at| open(&mut flows, 2, 30 + at / 8)).filter(Result::is_ok).count(), 16);
-    }
-
-    #[test]
-    fn flows_of_an_instance_that_has_ended_count_until_they_are_looked_at() {
-        let mut flows = OutboundFlows::new(16, 64);
-        flows.divide(&[(TenantIndex(1), 1)]);
-        (0..8).for_each(|instance| assert!((0..2).all(|_| open(&mut flows, 1, instance).is_ok())));
-        assert_eq!(open(&mut flows, 1, 8), Err(FlowRefusal::Quota));
-        assert!(look_at_all(&mut flows, SECOND_NS, false).is_empty(), "there is no instance to tell");
-        assert!(open(&mut flows, 1, 8).is_ok(), "one that rests gives way");
-        look_at_all(&mut flows, SECOND_NS + REST_NS, true);
-        let left = flows.flows.iter().filter(|flow| flow.state != State::Free).count();
-        assert_eq!(left, 1);
-    }
-
-    #[test]
-    fn a_later_instance_in_the_same_slot_has_a_part_of_its_own() {
-        let mut flows = OutboundFlows::new(16, 4);
-        flows.divide(&[(TenantIndex(1), 1)]);
-        let later = NewFlow { slot: SlotRef { index: 3, generation: 2 }, ..new_flow(1, 3) };
-        assert!((0..2).all(|_| open(&mut flows, 1, 3).is_ok()));
-        assert!((0..2).all(|_| flows.open(&later, 0, |_| false).is_ok()));
-        let is_later = |slot: SlotRef| slot.generation == 2;
-        (0..16).for_each(|_| assert!(flows.look_at_next(0, 0, is_later, |_, _| true).is_none()));
-        assert_eq!(
-            flows.open(&later, 0, |_| false),
-            Err(FlowRefusal::Quota),
-            "what the earlier one had is not taken off"
-        );
-    }
-
-    #[test]
-    fn a_number_ends_only_the_flow_that_has_it() {
-        let mut flows = OutboundFlows::new(1, 1);
-        flows.divide(&[(TenantIndex(1), 1)]);
-        let sender = new_flow(1, 0).sender;
-        let first = open(&mut flows, 1, 0).unwrap();
-        assert!(flows.close(first, sender, 0).is_some());
-        let second = open(&mut flows, 1, 0).unwrap();
-        for number in [first, 0, u64::MAX, second ^ 1 << 32, second | 1] {
-            assert_eq!(flows.close(number, sender, 0), None, "{number:#x}");
-        }
-        assert_eq!(flows.close(second, Sender { instance: 9, ..sender }, 0), None);
-        assert!(flows.close(second, sender, 0).is_some());
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_is_asked_for_no_two_flows_agree_and_nothing_is_lost(
-            steps in prop::collection::vec((0_u8..6, 0_u16..3, 0_u32..4), 0..300),
-        ) {
-            let mut flows = OutboundFlows::new(24, 4);
-            flows.divide(&[(TenantIndex(0), 1), (TenantIndex(1), 1)]);
-            flows.set_ports(50_000..=50_010);
-            let (mut open_ones, mut now_ns) = (BTreeMap::new(), 0);
-            for (step, tenant, instance) in steps {
-                match step {
-                    0..=2 => if let Ok((number, answers)) = flows.open(&new_flow(tenant, instance), now_ns, |_| false) {
-                        prop_assert_eq!(flows.bound_to(&answers), Some(Ok(new_flow(tenant, instance).slot)));
-                        prop_assert!(open_ones.insert(number, (answers, new_flow(tenant, instance).sender)).is_none());
-                    },
-                    3 => if let Some((number, (answers, sender))) = open_ones.pop_first() {
-                        prop_assert_eq!(flows.close(number, sender, now_ns), Some(answers));
-                        prop_assert!(matches!(flows.bound_to(&answers), None | Some(Err(FlowEnded))));
-                    },
-                    4 => now_ns += 10 * SECOND_NS,
-                    _ => for told in look_at_all(&mut flows, now_ns, true) {
-                        prop_assert_eq!(open_ones.remove(&told.number).map(|(answers, _)| answers), Some(told.answers));
-                        flows.was_told(&told);
-                    },
-                }
-                let taken = flows.flows.iter().filter(|flow| flow.state != State::Free);
-                prop_assert_eq!(taken.count(), flows.used);
-                let ports: BTreeSet<_> = open_ones.values().map(|(answers, _)| answers.destination_port()).collect();
-                prop_assert_eq!(ports.len(), open_ones.len());
-                let counted: u32 = (0..3).map(|tenant| flows.shares.of(TenantIndex(tenant)).used).sum();
-                prop_assert_eq!(counted as usize, flows.used);
-                let of_instances: u32 = flows.of_instances.iter().map(|(_, count)| count).sum();
-                prop_assert_eq!(of_instances as usize, open_ones.len());
-            }
-        }
-    }
-}
+mod tests;

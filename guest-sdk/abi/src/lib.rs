@@ -332,6 +332,8 @@ pub enum FlowEnd {
     Idle = 3,
     /// The chain's grants changed, and no longer allow it.
     NotGranted = 4,
+    /// The node has as many flows as it can, this tenant more than it is guaranteed, and another one fewer.
+    Quota = 5,
 }
 
 impl FlowEnd {
@@ -342,6 +344,7 @@ impl FlowEnd {
             2 => Self::ByConnection,
             3 => Self::Idle,
             4 => Self::NotGranted,
+            5 => Self::Quota,
             _ => Self::ByGuest,
         }
     }

@@ -320,6 +320,42 @@ fn an_instance_has_no_more_flows_than_its_part_and_no_two_of_the_same_ports() {
 }
 
 #[test]
+fn a_flow_that_ends_for_another_tenant_is_told_to_its_function() {
+    let mut rig = Rig::outbound(dns());
+    let rules = || {
+        let of_second = Match { source: Some("10.77.0.110/32".parse().unwrap()), ..Match::default() };
+        vec![rule(Policy::PerClient, 0), Rule { matches: of_second, priority: 9, ..rule(Policy::Shared, 1) }]
+    };
+    rig.set_rules(rules());
+    for number in 12..18 {
+        rig.ready(0, number.into());
+        rig.send_and_poll(&[ping(number - 9, 1)]);
+    }
+    rig.ready(1, 20);
+    rig.send_and_poll(&[ping(10, 1)]);
+    assert_eq!(rig.targets(), [12, 13, 14, 15, 16, 17, 20]);
+    let opened: Vec<_> = (10..18)
+        .flat_map(|from| vec![from; 256 / 8])
+        .map(|from| rig.ask(instance(from), &request(UDP, RESOLVER, 53)))
+        .collect();
+    assert!(opened.iter().all(|said| said.kind == FlowKind::Opened));
+    rig.events();
+    // Then the second chain is another tenant's.
+    let mut chains = rig.chains(PortSet::EMPTY);
+    chains[1].tenant = TenantIndex(1);
+    rig.set_rules_of(rules(), &chains);
+    let later = id::Sender { tenant: TenantIndex(1), chain: 1, instance: 20 };
+    rig.leave_from(later, &request(UDP, RESOLVER, 53));
+    let told = rig.told();
+    let [(ended, closed), (20, said)] = told[..] else { panic!("{told:?}") };
+    assert_eq!((ended, closed.closed(), said.kind), (10, FlowEnd::Quota, FlowKind::Opened));
+    assert!(opened[..32].contains(&Said { kind: FlowKind::Opened, reason: 0, ..closed }));
+    rig.send_and_poll(&[answer(closed.port), answer(said.port)]);
+    assert_eq!((rig.targets(), rig.drops(DropReason::FlowClosed)), (vec![20], 1));
+    rig.assert_no_buffer_leaked();
+}
+
+#[test]
 fn when_all_ports_are_in_use_for_a_destination_others_can_still_be_reached() {
     let mut rig = Rig::outbound(grants(&[(UDP, "192.0.2.0/24", 53), (UDP, "192.0.2.0/24", 54)]));
     rig.gateway.assigner.outbound_flows().set_ports(50_000..=50_003);

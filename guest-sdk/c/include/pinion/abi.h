@@ -307,6 +307,8 @@ enum pinion_flow_end {
     PINION_FLOW_END_IDLE = 3,
     /** The chain's grants changed, and no longer allow it. */
     PINION_FLOW_END_NOT_GRANTED = 4,
+    /** The node has as many flows as it can, this tenant more than it is guaranteed, and another one fewer. */
+    PINION_FLOW_END_QUOTA = 5,
 };
 
 /** Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once. */
