@@ -369,7 +369,7 @@ impl Assigner {
     fn serving(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns).map(|found| found.verdict) {
             Some(Verdict::Instance(slot)) => Some(slot),
-            Some(Verdict::Dropped(_)) => None,
+            Some(Verdict::Answers(_) | Verdict::Dropped(_)) => None,
             // The cache had no room for the flow.
             None => self.bound_to(&self.key(self.rule_for(flow).ok()?.0, flow)?),
         }
@@ -405,6 +405,12 @@ impl Assigner {
                 Assignment::To(entry)
             }
             Some(Found { verdict: Verdict::Dropped(reason), .. }) => Assignment::Drop(reason),
+            Some(Found { verdict: Verdict::Answers(slot), .. }) => {
+                match self.instances.entry_of_answers(slot, flow.ingress().port, now_ns) {
+                    Some(entry) => Assignment::To(entry),
+                    None => self.assign_anew(lead.hash, flow, frame, now_ns),
+                }
+            }
             None => self.assign_anew(lead.hash, flow, frame, now_ns),
         }
     }

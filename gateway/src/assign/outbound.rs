@@ -133,7 +133,7 @@ impl Assigner {
         let (number, answers) = outbound.open(&new, now_ns, is_anothers)?;
         self.forget_flow(&answers);
         let hash = self.cache.hash(&answers);
-        self.cache.insert(hash, &answers, Verdict::Instance(slot), rules_version, now_ns);
+        self.cache.insert(hash, &answers, Verdict::Answers(slot), rules_version, now_ns);
         Ok((number, answers))
     }
 
@@ -165,10 +165,12 @@ impl Assigner {
     #[inline(never)]
     pub(super) fn assign_outbound(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<Assignment> {
         let found = self.outbound.bound_to(flow)?;
-        let entry = found.ok().and_then(|slot| Some((slot, self.instances.entry(slot, flow.ingress().port, now_ns)?)));
+        let entry = found
+            .ok()
+            .and_then(|slot| Some((slot, self.instances.entry_of_answers(slot, flow.ingress().port, now_ns)?)));
         let (verdict, assignment) = match (self.judge_addresses(flow), entry) {
             (Err(reason), _) => (Verdict::Dropped(reason), Assignment::Drop(reason)),
-            (Ok(_), Some((slot, entry))) => (Verdict::Instance(slot), Assignment::To(entry)),
+            (Ok(_), Some((slot, entry))) => (Verdict::Answers(slot), Assignment::To(entry)),
             (Ok(_), None) => {
                 let reason = DropReason::FlowClosed;
                 (Verdict::Dropped(reason), Assignment::Drop(reason))

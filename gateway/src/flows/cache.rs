@@ -42,6 +42,8 @@ const PROTECTED_TICKS: u16 = ticks_in(1_000_000_000);
 pub(crate) enum Verdict {
     /// This instance serves it.
     Instance(SlotRef),
+    /// It answers an outbound flow that this instance has opened.
+    Answers(SlotRef),
     /// The rules drop it, for this reason.
     Dropped(DropReason),
 }
@@ -168,7 +170,7 @@ impl FlowCache {
             return None;
         }
         let seen = match entry.verdict {
-            Verdict::Instance(_) => Seen::at(Tick::at(now_ns)).marked(),
+            Verdict::Instance(_) | Verdict::Answers(_) => Seen::at(Tick::at(now_ns)).marked(),
             Verdict::Dropped(_) => Seen::at(Tick::at(now_ns)),
         };
         let noted = &mut self.buckets[bucket].seen[way];
@@ -197,7 +199,7 @@ impl FlowCache {
         let place = match self.find(hash, flow) {
             Some(place) => {
                 let was_established = self.buckets[place.bucket].seen[place.way].is_marked();
-                if was_established && matches!(verdict, Verdict::Instance(_)) {
+                if was_established && !matches!(verdict, Verdict::Dropped(_)) {
                     seen = seen.marked();
                 }
                 place

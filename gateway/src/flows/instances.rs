@@ -254,6 +254,21 @@ impl Instances {
         if hot.has_way_back { Some(self.entry_by(slot, port, now_ns)) } else { Some(hot.entry) }
     }
 
+    /// Returns the FWP by which answers to the instance's outbound flows enter that come by this port, unless the slot was
+    /// reused. They come from those that its function asks, and prove nothing of its client: until that has proven itself,
+    /// they do not count as seen.
+    pub(crate) fn entry_of_answers(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> Option<FwpId> {
+        let is_unproven = self.hot[slot.index as usize].is_unproven && !self.is_proven(slot.index);
+        let hot = &mut self.hot[slot.index as usize];
+        if hot.generation != slot.generation || !hot.state.is_bound() {
+            return None;
+        }
+        if !is_unproven {
+            hot.last_seen_ns = now_ns;
+        }
+        Some(self.entrance(slot).of(port))
+    }
+
     /// Returns the FWP by which frames of this port enter an instance with a way back. Notes whether its client sent one.
     fn entry_by(&mut self, slot: SlotRef, port: PortIndex, now_ns: u64) -> FwpId {
         let cold = &mut self.cold[slot.index as usize];

@@ -367,6 +367,31 @@ fn when_all_ports_are_in_use_for_a_destination_others_can_still_be_reached() {
     assert_eq!(rig.ask(second(), &request(UDP, Ipv4Addr::new(192, 0, 2, 54), 53)).kind, FlowKind::Opened);
 }
 
+#[test]
+fn what_answers_a_flow_proves_nothing_of_a_client_and_prolongs_life_only_once_that_has_proven_itself() {
+    for waits in [true, false] {
+        let mut rig = Rig::outbound(dns());
+        let [of_first, of_second] = [first(), second()].map(|from| rig.ask(from, &request(UDP, RESOLVER, 53)).port);
+        rig.pass(SECOND_NS);
+        rig.send_and_poll(&[answer(of_first), answer(of_second), ping(2, 2)]);
+        assert_eq!(rig.targets(), [11, 10, 10]);
+        if waits {
+            rig.command(Command::EndUnproven { tenant: TenantIndex(0), count: 16 });
+            assert_eq!(rig.events(), [Event::Unproven { chain: ChainIndex(0), instance: InstanceId(11) }]);
+        }
+        for _ in 0..2 {
+            rig.pass(3 * SECOND_NS);
+            rig.send_and_poll(&[answer(of_second)]);
+        }
+        assert_eq!(rig.targets(), [10, 10]);
+        let idle = Event::Idle { chain: ChainIndex(0), instance: InstanceId(11) };
+        assert_eq!(rig.events(), if waits { vec![] } else { vec![idle] });
+        rig.send_and_poll(&[answer(of_first)]);
+        assert_eq!(rig.drops(DropReason::FlowClosed), 1);
+        rig.assert_no_buffer_leaked();
+    }
+}
+
 /// A rule for the second chain, which serves its clients at these ports, or at all.
 fn served_by_second(ports: Option<std::ops::RangeInclusive<u16>>) -> Rule {
     let matches = Match { protocol: Some(UDP), destination_ports: ports, ..Match::default() };
