@@ -347,7 +347,7 @@ impl Assigner {
         let assignment = self.assign_flow(lead, flow, frame, now_ns);
         let Assignment::To(_) = assignment else { return assignment };
         // What its function asks others for is not its client's connection.
-        if self.outbound.has_any() && self.outbound.note_far(flow, milestone) {
+        if self.outbound.has_any() && self.outbound.note_far(flow, milestone, || headers::segment_in_frame(frame)) {
             return assignment;
         }
         if let Some(slot) = self.serving(lead, flow, now_ns) {

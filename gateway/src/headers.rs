@@ -41,6 +41,7 @@ pub use key::{FiveTuple, FlowKey, Ingress, Vlan};
 pub use quote::answered_flow;
 pub use tags::TAGS_MAX;
 pub(crate) use tags::payload_offset;
+pub(crate) use transport::Segment;
 pub use transport::TcpEvent;
 
 const ARP: u16 = 0x0806;
@@ -110,6 +111,22 @@ pub(crate) fn parse_packet(ethertype: u16, packet: &[u8], ingress: Ingress) -> R
         IPV6 => ipv6::parse(packet, ingress, Receiver::Station),
         _ => Err(DropReason::UnknownEthertype),
     }
+}
+
+/// Returns the numbers of a whole TCP segment over IP of this Ethernet type, which was read before.
+pub(crate) fn segment_in_packet(ethertype: u16, packet: &[u8]) -> Option<Segment> {
+    Segment::of(match ethertype {
+        IPV4 => ipv4::message(packet)?,
+        IPV6 => ipv6::message(packet)?,
+        _ => return None,
+    })
+}
+
+/// Returns the numbers of a whole TCP segment in a frame that was read before.
+pub(crate) fn segment_in_frame(frame: &[u8]) -> Option<Segment> {
+    let offset = payload_offset(frame);
+    let (ethertype, packet) = (frame.get(offset - 2..offset)?, frame.get(offset..)?);
+    segment_in_packet(be16(ethertype[0], ethertype[1]), packet)
 }
 
 /// Returns the VLAN of a frame, and the type and the bytes of what is behind its tags. `ethertype` and `bytes` are what

@@ -99,6 +99,14 @@ pub(crate) fn segment(from: u16, to: u16, flags: u8, payload: &[u8]) -> Vec<u8> 
     [&from.to_be_bytes()[..], &to.to_be_bytes(), &rest, payload].concat()
 }
 
+/// A segment with these flags, sequence number and acknowledged number.
+pub(crate) fn numbered(from: u16, to: u16, flags: u8, [sequence, acknowledged]: [u32; 2]) -> Vec<u8> {
+    let mut segment = segment(from, to, flags, b"");
+    segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&acknowledged.to_be_bytes());
+    segment
+}
+
 pub(crate) fn icmp_echo(sequence: u16) -> Vec<u8> {
     let mut message = [&[8, 0, 0, 0, 0x77, 0x77][..], &sequence.to_be_bytes(), b"are you there?"].concat();
     let sum = checksum(&[&message]);

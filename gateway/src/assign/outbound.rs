@@ -64,7 +64,8 @@ impl Claims<'_> {
             // What cannot be read could be of any flow.
             Err(_) => return Err(DropReason::Malformed),
         };
-        match self.outbound.claim(&flow.reversed(), sender, event, now_ns) {
+        let segment = || headers::segment_in_packet(ethertype, packet);
+        match self.outbound.claim(&flow.reversed(), sender, event, segment, now_ns) {
             Claim::Nobodys => Ok(false),
             Claim::Own => Ok(true),
             Claim::Ended => Err(DropReason::FlowClosed),

@@ -62,7 +62,7 @@ fn parse_fragment(piece: &Piece, payload: &[u8], portless: FlowKey) -> Result<He
     Ok(Headers::Fragment(Fragment { flow: told.add_to(portless), identification, part, extent }))
 }
 
-/// Returns the ICMPv6 message of a whole packet that [`parse`] has accepted.
+/// Returns the payload of a whole packet that [`parse`] has accepted, behind all extension headers.
 pub(super) fn message(packet: &[u8]) -> Option<&[u8]> {
     let (header, rest) = packet.split_first_chunk::<HEADER>()?;
     let payload = rest.get(..usize::from(be16(header[4], header[5])))?;

@@ -17,7 +17,7 @@ const ACK: u8 = 0x10;
 pub(super) const MILESTONE_FLAGS: u8 = FIN | SYN | RST;
 
 /// A TCP segment's event in the life of its connection. The sequence number decides whether the endpoint accepts it;
-/// the gateway does not check that.
+/// the gateway checks that only for flows that functions open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
     /// The sender asks for a new connection.
@@ -39,6 +39,25 @@ impl TcpEvent {
             flags if flags & FIN != 0 => Some(Self::Closes),
             _ => None,
         }
+    }
+}
+
+/// The numbers of a TCP segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// Of its first byte, or of its SYN or FIN.
+    pub(crate) sequence: u32,
+    /// The next that is expected of the other side.
+    pub(crate) acknowledged: Option<u32>,
+}
+
+impl Segment {
+    /// Reads the numbers in this TCP header.
+    pub(super) fn of(header: &[u8]) -> Option<Self> {
+        let header = header.first_chunk::<TCP_HEADER_MIN>()?;
+        let be32 = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let acknowledges = header[13] & ACK != 0;
+        Some(Self { sequence: be32(4), acknowledged: acknowledges.then(|| be32(8)) })
     }
 }
 

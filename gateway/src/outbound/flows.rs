@@ -17,9 +17,10 @@ use pinion_abi::{FlowEnd, FlowRefusal};
 use pinion_mma::accounts::shares::Shares;
 use pinion_mma::id::{PortIndex, Sender, TENANTS_MAX, TenantIndex};
 
+use super::connection::Connection;
 use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::flows::instances::SlotRef;
-use crate::headers::{FlowKey, Ingress, TcpEvent, Vlan};
+use crate::headers::{FlowKey, Ingress, Segment, TcpEvent, Vlan};
 
 /// Most flows of a node.
 pub(crate) const FLOWS_MAX: usize = 8192;
@@ -90,20 +91,6 @@ enum State {
     Open,
     Untold(FlowEnd),
     Resting,
-}
-
-/// What was seen of a flow's TCP connection.
-#[derive(Clone, Copy, Default)]
-struct Connection {
-    is_closed_here: bool,
-    is_closed_there: bool,
-    is_reset: bool,
-}
-
-impl Connection {
-    fn is_over(self) -> bool {
-        self.is_reset || self.is_closed_here && self.is_closed_there
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -349,19 +336,28 @@ impl OutboundFlows {
         Some(if flow.state == State::Open { Ok(flow.slot) } else { Err(FlowEnded) })
     }
 
-    /// Notes what a packet of the far end does to its connection. Returns whether it is of a flow.
-    pub(crate) fn note_far(&mut self, answers: &FlowKey, event: TcpEvent) -> bool {
+    /// Notes what a segment of the far end does to its connection. Returns whether it is of a flow.
+    pub(crate) fn note_far(
+        &mut self,
+        answers: &FlowKey,
+        event: TcpEvent,
+        segment: impl FnOnce() -> Option<Segment>,
+    ) -> bool {
         let Some(flow) = self.find_flow(answers) else { return false };
-        match event {
-            TcpEvent::Opens => {}
-            TcpEvent::Closes => flow.connection.is_closed_there = true,
-            TcpEvent::Resets => flow.connection.is_reset = true,
-        }
+        flow.connection.note_far(event, segment());
         true
     }
 
-    /// Returns whose flow a packet is of that an instance sends. Prolongs its life if it is the instance's own.
-    pub(crate) fn claim(&mut self, answers: &FlowKey, sender: Sender, event: Option<TcpEvent>, now_ns: u64) -> Claim {
+    /// Returns whose flow a packet is of that an instance sends. Prolongs its life if it is the instance's own. `segment` reads
+    /// its numbers if it is a segment of TCP.
+    pub(crate) fn claim(
+        &mut self,
+        answers: &FlowKey,
+        sender: Sender,
+        event: Option<TcpEvent>,
+        segment: impl FnOnce() -> Option<Segment>,
+        now_ns: u64,
+    ) -> Claim {
         let Some(flow) = self.find_flow(answers) else { return Claim::Nobodys };
         if flow.sender != sender {
             return Claim::Anothers;
@@ -370,12 +366,8 @@ impl OutboundFlows {
             return Claim::Ended;
         }
         flow.since_ns = now_ns;
-        match event {
-            // Another connection by the same ports.
-            Some(TcpEvent::Opens) => flow.connection = Connection::default(),
-            Some(TcpEvent::Closes) => flow.connection.is_closed_here = true,
-            Some(TcpEvent::Resets) => flow.connection.is_reset = true,
-            None => {}
+        if answers.protocol() == TCP {
+            flow.connection.note_near(event, segment());
         }
         Claim::Own
     }

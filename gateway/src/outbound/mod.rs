@@ -13,6 +13,7 @@
 //!
 //! Owned by the gateway. Allocates nothing after it was made; every operation is bounded.
 
+mod connection;
 mod flows;
 mod message;
 

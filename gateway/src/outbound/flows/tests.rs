@@ -62,7 +62,7 @@ fn a_tenant_that_comes_later_gets_its_guaranteed_flows_of_those_above_theirs_tha
     assert_eq!(open_by_right(&mut flows, 2, 20, 65), (true, None));
     // The first flow was used again.
     let first = flows.flows[0];
-    assert_eq!(flows.claim(&first.answers, first.sender, None, 66), Claim::Own);
+    assert_eq!(flows.claim(&first.answers, first.sender, None, || None, 66), Claim::Own);
     let rest: Vec<_> = (0..16).map(|at| open_by_right(&mut flows, 2, 30 + at / 8, 67)).collect();
     assert!(rest[..15].iter().all(|(is_open, ended)| *is_open && ended.is_some()), "{rest:?}");
     assert_eq!(rest[15], (false, None), "no more than its guaranteed share");
