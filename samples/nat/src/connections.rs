@@ -2,14 +2,19 @@
 //!
 //! ```text
 //!   SYN from inside --> Opening --answered, and the answer acknowledged--> Established --RST, or FIN of both--> Closing
-//!                                                                                            a SYN from inside <--'
+//!                          ^                                                    ^--more from the RST's sender--'  |
+//!                          '--------------------------a SYN from inside-------------------------------------------'
 //! ```
+//!
+//! Only an acknowledgement with a number near the other side's next one counts: a sender with a forged address never
+//! sees that number. An RST may still be forged, as its number has only to be near: if its supposed sender goes on, the
+//! connection was not reset (RFC 7857, 2.2).
 //!
 //! Opening and Closing last for `tcp_transitory`, Established for `tcp_established`, each after the last packet from
 //! inside. If the table is full, an opening connection is evicted first, then a closing one; an established one never
 //! is.
 
-use pinion_sdk::headers::{Segment, is_near};
+use pinion_sdk::headers::{Segment, TcpFlags, is_near};
 use pinion_sdk::lru::{Id, Lru};
 
 use crate::config::Config;
@@ -17,9 +22,12 @@ use crate::mappings::{Endpoint, From};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Largest distance of a reset's sequence number from the sender's next one. A number further away is guessed: the
-/// receiver ignores it (RFC 5961), and so does the translator.
+/// Largest distance of a segment's sequence number, or of its acknowledgement, from the sender's next sequence number.
+/// A number further away is taken for a guess.
 const SEQUENCE_SLACK: u32 = 1 << 20;
+
+/// The flags of segments that may change the state of an established connection.
+const SYN_FIN_RST: u8 = 0x07;
 
 /// The state of a connection, which is also its queue in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,17 +50,32 @@ pub struct ConnectionKey {
     pub peer: Endpoint,
 }
 
+/// How far the peer has answered while the connection is opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// It has sent nothing.
+    Silent,
+    /// It has sent a SYN, or the inside has acknowledged one.
+    Seen,
+    /// It has acknowledged what the inside has sent.
+    Answered,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Connection {
     mapping: Id,
     state: State,
-    /// Whether the peer has acknowledged something.
-    answered: bool,
-    /// Whether a FIN was sent by the inside, and by the peer.
-    fins: [bool; 2],
-    /// Their next sequence numbers, as far as known.
-    next: [Option<u32>; 2],
+    peer: Peer,
+    /// The sides that have sent a FIN: a bit for each [`From`].
+    fins: u8,
+    /// The sender of the RST that made it closing.
+    reset_by: Option<From>,
+    /// The next sequence numbers of the inside and of the peer; the latter is unknown while the peer is silent.
+    next: [u32; 2],
 }
+
+/// [`Connection::fins`], if both sides have sent a FIN.
+const BOTH: u8 = 0b11;
 
 /// The connection table.
 #[derive(Debug)]
@@ -153,39 +176,91 @@ impl Connections {
 
 impl Connection {
     fn beginning(mapping: Id, segment: Segment) -> Self {
-        let next = [Some(segment.end()), None];
-        Self { mapping, state: State::Opening, answered: false, fins: [false; 2], next }
+        // An answer to a SYN says what comes next from the peer.
+        let peer = if segment.flags.ack() { Peer::Seen } else { Peer::Silent };
+        let next = [segment.end(), segment.acknowledged];
+        Self { mapping, state: State::Opening, peer, fins: 0, reset_by: None, next }
     }
 
+    #[inline]
     fn learn(&mut self, from: From, segment: Segment) {
+        let TcpFlags(flags) = segment.flags;
+        if self.state == State::Established && flags & SYN_FIN_RST == 0 {
+            self.follow(from, segment);
+        } else {
+            self.change(from, segment);
+        }
+    }
+
+    /// Learns from a segment that may change the state.
+    #[inline(never)]
+    fn change(&mut self, from: From, segment: Segment) {
         let flags = segment.flags;
-        let sender = from as usize;
-        if from == From::Inside && self.state == State::Closing && flags.syn() && !flags.ack() && !flags.rst() {
-            // A new connection on the same ports.
-            *self = Self::beginning(self.mapping, segment);
+        let is_near = self.is_near(from, segment);
+        if flags.rst() {
+            // Until it is established it stays with the connections that are evicted first.
+            if is_near && self.state == State::Established {
+                (self.state, self.reset_by) = (State::Closing, Some(from));
+            }
             return;
         }
-        if flags.rst() && self.next[sender].is_some_and(|next| !is_near(segment.sequence, next, SEQUENCE_SLACK)) {
-            return;
-        }
-        match from {
-            From::Outside => self.answered |= flags.ack() && !flags.rst(),
-            From::Inside if self.state == State::Opening && self.answered && flags.ack() && !flags.rst() => {
-                self.state = State::Established;
+        match self.state {
+            // A new connection on the same ports, by the inside or by the peer, whose SYN this answers.
+            State::Closing if from == From::Inside && flags.syn() => {
+                *self = Self::beginning(self.mapping, segment);
+                return;
             }
-            From::Inside => {}
-        }
-        self.next[sender] = match self.next[sender] {
-            Some(next) if !(flags.syn() && self.state == State::Opening) => {
-                let is_further = segment.end().wrapping_sub(next) <= SEQUENCE_SLACK;
-                Some(if is_further { segment.end() } else { next })
+            State::Closing if self.reset_by == Some(from) && is_near && !flags.syn() => {
+                (self.state, self.reset_by) = (State::Established, None);
             }
-            _ => Some(segment.end()),
-        };
-        self.fins[sender] |= flags.fin();
-        // Until it is established it stays with the connections that are evicted first.
-        if self.state == State::Established && (flags.rst() || self.fins == [true; 2]) {
+            State::Opening => self.open(from, segment),
+            State::Established | State::Closing => {}
+        }
+        self.follow(from, segment);
+        if flags.fin() && self.is_near(from, segment) {
+            self.fins |= 1 << from as u8;
+        }
+        if self.state == State::Established && self.fins == BOTH {
             self.state = State::Closing;
+        }
+    }
+
+    /// Learns from a segment of the handshake.
+    fn open(&mut self, from: From, segment: Segment) {
+        let (flags, [inside, peer]) = (segment.flags, self.next);
+        let acknowledges = |next| flags.ack() && is_near(segment.acknowledged, next, SEQUENCE_SLACK);
+        match from {
+            From::Inside => {
+                if self.peer == Peer::Answered && acknowledges(peer) {
+                    self.state = State::Established;
+                } else if flags.syn() {
+                    self.next[0] = segment.end();
+                }
+            }
+            From::Outside if acknowledges(inside) => {
+                if flags.syn() || self.peer == Peer::Silent {
+                    self.next[1] = segment.end();
+                }
+                self.peer = Peer::Answered;
+            }
+            // Of two sides that begin at once; or forged, so it does not replace a number that is proved.
+            From::Outside if flags.syn() && self.peer != Peer::Answered => {
+                (self.peer, self.next[1]) = (Peer::Seen, segment.end());
+            }
+            From::Outside => {}
+        }
+    }
+
+    /// Returns whether a segment's sequence number is near the sender's next one.
+    fn is_near(&self, from: From, segment: Segment) -> bool {
+        let is_known = from == From::Inside || self.peer != Peer::Silent;
+        is_known && is_near(segment.sequence, self.next[from as usize], SEQUENCE_SLACK)
+    }
+
+    fn follow(&mut self, from: From, segment: Segment) {
+        let next = &mut self.next[from as usize];
+        if segment.end().wrapping_sub(*next) <= SEQUENCE_SLACK {
+            *next = segment.end();
         }
     }
 }

@@ -28,6 +28,8 @@ struct Connection {
     state: State,
     answered: bool,
     fins: [bool; 2],
+    /// Whether the RST that made it closing came from inside.
+    reset_by: Option<bool>,
     used_s: u64,
 }
 
@@ -38,9 +40,12 @@ impl Connection {
 
     fn learn(&mut self, from_inside: bool, flags: u8, now_s: u64) {
         let (has, before) = (|flag| flags & flag != 0, self.state);
-        if from_inside && self.state == State::Closing && flags == SYN {
+        if from_inside && self.state == State::Closing && has(SYN) && !has(RST) {
             *self = Self { used_s: now_s, ..Self::default() };
             return;
+        }
+        if self.state == State::Closing && self.reset_by == Some(from_inside) && !has(RST) && !has(SYN) {
+            (self.state, self.reset_by) = (State::Established, None);
         }
         if from_inside && self.state == State::Opening && self.answered && has(ACK) && !has(RST) {
             self.state = State::Established;
@@ -48,7 +53,7 @@ impl Connection {
         self.answered |= !from_inside && has(ACK) && !has(RST);
         self.fins[usize::from(!from_inside)] |= has(FIN);
         if self.state == State::Established && (has(RST) || self.fins == [true; 2]) {
-            self.state = State::Closing;
+            (self.state, self.reset_by) = (State::Closing, has(RST).then_some(from_inside));
         }
         if from_inside || self.state != before {
             self.used_s = now_s;

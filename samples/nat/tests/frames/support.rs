@@ -39,8 +39,17 @@ pub(crate) fn udp(from: End, to: End, payload: &[u8]) -> Vec<u8> {
     ip(from.0, to.0, UDP, &datagram)
 }
 
+/// The number that segments begin with, and that they acknowledge: both sides have sent nothing but SYN and FIN.
+pub(crate) const NUMBER: u32 = 0x0102_0304;
+
 pub(crate) fn tcp(from: End, to: End, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let mut segment = [&from.1.to_be_bytes()[..], &to.1.to_be_bytes(), &[1, 2, 3, 4, 5, 6, 7, 8]].concat();
+    tcp_with(from, to, flags, [NUMBER; 2], payload)
+}
+
+/// Returns a TCP segment with a sequence number, and the number that it acknowledges.
+pub(crate) fn tcp_with(from: End, to: End, flags: u8, numbers: [u32; 2], payload: &[u8]) -> Vec<u8> {
+    let [sequence, acknowledged] = numbers.map(u32::to_be_bytes);
+    let mut segment = [&from.1.to_be_bytes()[..], &to.1.to_be_bytes(), &sequence, &acknowledged].concat();
     segment.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
     segment.extend(payload);
     let sum = checksum::of(&[&pseudo_header(from, to, TCP, segment.len())[..], &segment].concat());

@@ -291,6 +291,97 @@ fn a_reset_with_a_guessed_sequence_number_ends_no_connection() {
 }
 
 #[test]
+fn a_connection_is_established_by_acknowledgements_of_what_the_other_side_has_sent_and_by_no_guess() {
+    let (from, to, other) = ((HOST, 4000), (PEER, 443), end("192.0.2.80:80"));
+    let guess = NUMBER.wrapping_add(0x4000_0000);
+    for (answer, acknowledgement, lasts_long) in
+        [(NUMBER, NUMBER, true), (guess, NUMBER, false), (NUMBER, guess, false)]
+    {
+        let mut nat = nat(CONFIG);
+        let outside = ends(&pass(&mut nat, &tcp(from, to, SYN, b"")).1).0;
+        assert_eq!(pass(&mut nat, &tcp_with(to, outside, SYN | ACK, [NUMBER, answer], b"")).0, IN);
+        assert_eq!(pass(&mut nat, &tcp_with(from, to, ACK, [NUMBER, acknowledgement], b"")).0, OUT);
+        assert_eq!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), lasts_long);
+
+        // One that the peer begins, to a port that is mapped.
+        let outside = establish(&mut nat, from, to);
+        assert_eq!(pass(&mut nat, &tcp(other, outside, SYN, b"")).0, IN);
+        assert_eq!(pass(&mut nat, &tcp(from, other, SYN | ACK, b"")).0, OUT);
+        assert_eq!(pass(&mut nat, &tcp_with(other, outside, ACK, [NUMBER, answer], b"")).0, IN);
+        assert_eq!(pass(&mut nat, &tcp_with(from, other, ACK, [NUMBER, acknowledgement], b"x")).0, OUT);
+        advance_clock_ns(240 * SECOND_NS);
+        let _ = pass(&mut nat, &tcp(from, to, ACK, b""));
+        assert_eq!(nat.function().connection_count(), 1 + usize::from(lasts_long));
+    }
+}
+
+#[test]
+fn a_forged_answer_does_not_keep_the_real_one_from_establishing_a_connection() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    let far = NUMBER.wrapping_add(0x4000_0000);
+    for forged_first in [true, false] {
+        let mut nat = nat(CONFIG);
+        let outside = ends(&pass(&mut nat, &tcp(from, to, SYN, b"")).1).0;
+        let mut answers = [[far; 2], [NUMBER; 2]];
+        if !forged_first {
+            answers.reverse();
+        }
+        for numbers in answers {
+            assert_eq!(pass(&mut nat, &tcp_with(to, outside, SYN | ACK, numbers, b"")).0, IN);
+        }
+        assert_eq!(pass(&mut nat, &tcp(from, to, ACK, b"")).0, OUT);
+        assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439));
+    }
+}
+
+#[test]
+fn a_connection_whose_resets_sender_goes_on_was_not_reset() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    let near = |number: i32| [NUMBER.wrapping_add_signed(number), NUMBER];
+    for (next, lasts_long) in [(None, false), (Some(near(1)), true), (Some(near(1 << 21)), false)] {
+        let mut nat = nat(CONFIG);
+        let outside = establish(&mut nat, from, to);
+        assert_eq!(pass(&mut nat, &tcp_with(to, outside, RST, near(1000), b"")).0, IN);
+        assert_eq!(pass(&mut nat, &tcp(from, to, ACK, b"")).0, OUT, "it does not come from the reset's sender");
+        if let Some(next) = next {
+            assert_eq!(pass(&mut nat, &tcp_with(to, outside, ACK, next, b"x")).0, IN);
+        }
+        assert_eq!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), lasts_long);
+    }
+    // From inside as well.
+    let mut nat = nat(CONFIG);
+    let outside = establish(&mut nat, from, to);
+    assert_eq!(pass(&mut nat, &tcp(from, to, RST, b"")).0, OUT);
+    assert_eq!(pass(&mut nat, &tcp(from, to, ACK, b"")).0, OUT);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439));
+}
+
+#[test]
+fn a_fin_with_a_guessed_sequence_number_closes_no_side() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    let mut nat = nat(CONFIG);
+    let outside = establish(&mut nat, from, to);
+    assert_eq!(pass(&mut nat, &tcp_with(to, outside, FIN | ACK, [NUMBER ^ (1 << 30), NUMBER], b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp(from, to, FIN | ACK, b"")).0, OUT);
+    assert!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), "half closed is open");
+}
+
+#[test]
+fn a_connection_that_the_peer_begins_again_is_established_again() {
+    let (from, to) = ((HOST, 4000), (PEER, 443));
+    let mut nat = nat(CONFIG);
+    let outside = establish(&mut nat, from, to);
+    assert_eq!(pass(&mut nat, &tcp(to, outside, FIN | ACK, b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp(from, to, FIN | ACK, b"")).0, OUT);
+    let anew = NUMBER.wrapping_add(1 << 30);
+    assert_eq!(pass(&mut nat, &tcp_with(to, outside, SYN, [anew, 0], b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp_with(from, to, SYN | ACK, [anew, anew], b"")).0, OUT);
+    assert_eq!(pass(&mut nat, &tcp_with(to, outside, ACK, [anew; 2], b"")).0, IN);
+    assert_eq!(pass(&mut nat, &tcp_with(from, to, ACK, [anew; 2], b"x")).0, OUT);
+    assert!(lasts(&mut nat, &tcp_with(to, outside, ACK, [anew; 2], b""), 7439));
+}
+
+#[test]
 fn both_ends_may_begin_a_connection_at_once_and_one_outside_may_begin_to_a_port_that_is_mapped() {
     let (from, to, other) = ((HOST, 4000), (PEER, 443), end("192.0.2.80:80"));
     let mut nat = nat(CONFIG);
