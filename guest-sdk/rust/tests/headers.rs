@@ -141,6 +141,24 @@ fn the_judged_headers_of_a_first_ipv6_fragment_lie_before_any_later_one() {
 }
 
 #[test]
+fn a_first_fragment_contains_the_type_of_its_icmp_message() {
+    // An error behind destination options: a later fragment would bring it.
+    let options = [ICMPV6, 0, 1, 4, 0, 0, 0, 0];
+    for (message, is_read) in [(&[1, 0, 0, 0, 0, 0, 0, 0][..], true), (&[1, 0, 0, 0], false), (&[], false)] {
+        let v6 = part_v6(60, 0, true, &[&options, message].concat());
+        let v4 = ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0x20, 0], message));
+        for frame in [v6, v4] {
+            let read = Headers::of_part(&frame);
+            assert_eq!(read.map(|it| it.icmp.is_some()).ok(), is_read.then_some(true), "{read:?}");
+            assert_eq!(Headers::of(&frame), read);
+        }
+        // In one piece nothing can follow, so the receiver judges it.
+        let whole = ethernet(&[], [0x08, 0], &ipv4(ICMP, self::v4(1, 2), [0, 0], message));
+        assert_eq!(Headers::of(&whole).map(|it| it.icmp.is_some()), Ok(is_read));
+    }
+}
+
+#[test]
 fn fragments_of_a_datagram_are_alike_without_ports() {
     let udp = [0, 7, 0, 80, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
     let of_first = Headers::of(&part_v6(UDP, 0, true, &udp)).unwrap().without_ports();

@@ -126,6 +126,9 @@ pub(super) fn read(frame: &[u8], mut headers: Headers, extent: Extent) -> Result
             if let Some(header) = rest.first_chunk::<ICMP_HEADER>() {
                 headers.icmp = Some(Icmp::new(protocol, header));
                 headers.at.payload = start + ICMP_HEADER;
+            } else if headers.fragment.is_some() && extent != Extent::Quoted {
+                // A later fragment would bring the type by which the message is judged.
+                return Err(Unreadable::Malformed);
             }
         }
         _ => {}
