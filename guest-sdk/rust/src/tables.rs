@@ -1,5 +1,6 @@
 //! Tables with a bounded number of entries, for what a function keeps about flows.
 
 pub mod fragments;
+mod hash;
 pub mod lru;
 pub mod table;

@@ -18,8 +18,8 @@
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::num::NonZeroU32;
-use std::hash::DefaultHasher;
 
+use super::hash::KeyedHash;
 use crate::random;
 
 /// No entry: buckets and links count from 1, so that an unused table is memory of zeroes.
@@ -99,7 +99,7 @@ pub struct Lru<K, V, const QUEUES: usize = 1> {
     free: u32,
     queues: [Queue; QUEUES],
     /// A hasher that contains the key; each hash starts from a copy of it.
-    keyed: DefaultHasher,
+    keyed: KeyedHash,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
@@ -120,7 +120,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
             len: 0,
             free: NONE,
             queues: [Queue { oldest: NONE, newest: NONE }; QUEUES],
-            keyed: DefaultHasher::new(),
+            keyed: KeyedHash::new([0; 16]),
         }
     }
 
@@ -128,8 +128,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     pub fn rekey(&mut self) {
         let mut key = [0; 16];
         random::fill(&mut key);
-        self.keyed = DefaultHasher::new();
-        self.keyed.write(&key);
+        self.keyed = KeyedHash::new(key);
         // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.is_empty() {
             self.buckets.fill(NONE);
@@ -161,7 +160,10 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     /// Finds the entry with this key.
     #[must_use]
     pub fn find(&self, key: &K) -> Option<Id> {
-        let hash = self.hash(key);
+        self.find_hashed(key, self.hash(key))
+    }
+
+    fn find_hashed(&self, key: &K, hash: u32) -> Option<Id> {
         let mut bucket = self.home(hash);
         while self.buckets[bucket] != NONE {
             let place = self.buckets[bucket];
@@ -180,12 +182,12 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     ///
     /// If there is no such queue.
     pub fn insert(&mut self, key: K, value: V, queue: usize, now_ns: u64) -> Option<Id> {
-        if let Some(id) = self.find(&key) {
+        let hash = self.hash(&key);
+        if let Some(id) = self.find_hashed(&key, hash) {
             *self.value_mut(id) = value;
             self.touch(id, queue, now_ns);
             return Some(id);
         }
-        let hash = self.hash(&key);
         let entry = Entry { key, value, hash, older: NONE, newer: NONE, used_ns: now_ns, queue: FREE };
         let place = self.store(entry)?;
         let mut bucket = self.home(hash);
@@ -217,8 +219,9 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     /// Returns the value of an entry, to be changed. This does not count as a use.
     #[must_use]
     pub fn value_mut(&mut self, id: Id) -> &mut V {
-        let _ = self.live(id);
-        &mut self.at_mut(id.place()).value
+        let entry = self.at_mut(id.place());
+        assert_ne!(entry.queue, FREE, "{id:?} was removed from its table");
+        &mut entry.value
     }
 
     /// Returns the time of an entry's last use.
@@ -233,9 +236,14 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     ///
     /// If there is no such queue.
     pub fn touch(&mut self, id: Id, queue: usize, now_ns: u64) {
-        let _ = self.live(id);
-        self.unlink(id.place());
-        self.append(id.place(), queue, now_ns);
+        let newest = self.queues[queue].newest;
+        let entry = self.at_mut(id.place());
+        assert_ne!(entry.queue, FREE, "{id:?} was removed from its table");
+        if newest == id.place() {
+            entry.used_ns = now_ns;
+        } else {
+            self.move_to(id.place(), queue, now_ns);
+        }
     }
 
     /// Returns the least recently used entry of a queue, and the time of its last use.
@@ -295,7 +303,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     }
 
     fn hash(&self, key: &K) -> u32 {
-        let mut hasher = self.keyed.clone();
+        let mut hasher = self.keyed;
         key.hash(&mut hasher);
         hasher.finish() as u32
     }
@@ -336,6 +344,11 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
         Some(self.entries.len() as u32)
     }
 
+    fn move_to(&mut self, place: u32, queue: usize, now_ns: u64) {
+        self.unlink(place);
+        self.append(place, queue, now_ns);
+    }
+
     fn append(&mut self, place: u32, queue: usize, now_ns: u64) {
         let newest = self.queues[queue].newest;
         let entry = self.at_mut(place);
@@ -348,7 +361,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     }
 
     fn unlink(&mut self, place: u32) {
-        let Entry { older, newer, queue, .. } = *self.at(place);
+        let &Entry { older, newer, queue, .. } = self.at(place);
         let queue = usize::from(queue);
         match older {
             NONE => self.queues[queue].oldest = newer,

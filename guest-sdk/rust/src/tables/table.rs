@@ -11,8 +11,8 @@
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
-use std::hash::DefaultHasher;
 
+use super::hash::KeyedHash;
 use crate::random;
 
 /// No entry. Stored numbers are one higher than indices, so that zeroed memory is an empty table.
@@ -61,7 +61,8 @@ pub struct Table<K, V> {
     /// The first free entry, linked by `next_alike`.
     free: u32,
     queues: Vec<Queue>,
-    secret: [u8; 16],
+    /// A hasher with the secret key.
+    keyed: KeyedHash,
 }
 
 #[derive(Debug)]
@@ -101,13 +102,15 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
             capacity,
             free: NONE,
             queues: lifetimes_ns.iter().map(queue).collect(),
-            secret: [0; 16],
+            keyed: KeyedHash::new([0; 16]),
         }
     }
 
     /// Draws the secret key of the hash, and forgets all entries.
     pub fn start(&mut self) {
-        random::fill(&mut self.secret);
+        let mut key = [0; 16];
+        random::fill(&mut key);
+        self.keyed = KeyedHash::new(key);
         // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.entries.is_empty() {
             self.heads.fill(NONE);
@@ -204,8 +207,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
     }
 
     fn head_of(&self, key: &K) -> usize {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(&self.secret);
+        let mut hasher = self.keyed;
         key.hash(&mut hasher);
         hasher.finish() as usize & (self.heads.len() - 1)
     }
