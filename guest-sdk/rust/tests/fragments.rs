@@ -305,6 +305,35 @@ fn one_datagram_with_more_waiting_fragments_than_a_source_may_have_ends() {
 }
 
 #[test]
+fn a_fragment_for_which_others_leave_no_room_is_lost_and_its_datagram_is_not() {
+    let Limits { waiting_max, .. } = Limits::default();
+    for datagram in VERSIONS {
+        let mut sort = sort();
+        let mine = datagram.parts(4);
+        assert_eq!(sent(&mut sort, &mine[1..2]), []);
+        for host in 2..=waiting_max as u16 {
+            assert_eq!(sent(&mut sort, &Datagram { host, ..datagram }.parts(2)[1..]), []);
+        }
+        // It is the oldest one that waits, and the first that would be dropped for another datagram.
+        assert_eq!(sent(&mut sort, &mine[2..3]), []);
+        assert_eq!((waiting(&mut sort), dropped(&mut sort, Loss::NoRoom)), (waiting_max, 1));
+        assert_eq!(sent(&mut sort, &mine[..1]).len(), 2, "the first one, and the one that has waited");
+        assert_eq!(sent(&mut sort, &mine[3..]).len(), 1);
+    }
+}
+
+#[test]
+fn a_datagram_with_more_fragments_than_can_be_remembered_ends() {
+    for datagram in VERSIONS {
+        let mut sort = sort();
+        assert_eq!(sent(&mut sort, &datagram.parts(128)).len(), 128);
+        let longer = Datagram { id: 8, ..datagram }.parts(131);
+        assert_eq!(sent(&mut sort, &longer).len(), 128);
+        assert_eq!([Loss::TooMany, Loss::Ended, Loss::Overlap].map(|loss| dropped(&mut sort, loss)), [1, 2, 0]);
+    }
+}
+
+#[test]
 fn a_source_with_many_datagrams_loses_its_own_and_no_other_loses_any() {
     let Limits { datagrams_per_source_max, .. } = Limits::default();
     for datagram in VERSIONS {

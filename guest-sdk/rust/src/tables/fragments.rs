@@ -13,7 +13,7 @@
 //!
 //! Nothing is reassembled. But what a receiver reassembles begins with the headers that were decided on: a fragment that
 //! overlaps another, a first one that differs from an earlier first one, and data beyond 65,535 bytes end the datagram
-//! (RFC 5722). Nothing more of an ended datagram passes. A frame that came twice ends nothing (RFC 8200, 4.5).
+//! (RFC 5722). So does the 129th fragment. Nothing more of an ended datagram passes. A frame that came twice ends nothing (RFC 8200, 4.5).
 //!
 //! Strangers fill the tables, so everything is bounded, and all memory is allocated when they are made. A source has a
 //! share of the datagrams and of the waiting fragments. If it uses more, it loses its own oldest ones. If all are in use,
@@ -32,11 +32,11 @@ pub use limits::Limits;
 use losses::Counters;
 pub use losses::Loss;
 use parts::{Part, Parts, Relation};
-use sources::{Kind, Links, Sender, Sources};
+use sources::{Kind, Sender, Sources};
 use waiting::{List, WAITING_MAX, Waiting};
 
 use crate::headers::{Addresses, Fragment, Headers};
-use crate::lru::{Id, Lru};
+use crate::lru::{Id, Linked, Links, Lru};
 use crate::{Packet, Slots};
 
 /// Most datagrams of a phase that are removed at once, so that no batch waits until all old ones are.
@@ -126,6 +126,12 @@ struct Datagram<D> {
 impl<D> Datagram<D> {
     fn new(phase: Phase, decision: Option<D>) -> Self {
         Self { phase, decision, parts: Parts::NONE, waiting: List::default(), links: Links::default() }
+    }
+}
+
+impl<D> Linked for Datagram<D> {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
     }
 }
 
@@ -294,6 +300,7 @@ impl<D: Copy + PartialEq> Fragments<D> {
         }
         match (datagram.parts.add(part), datagram.decision) {
             (Relation::Contradicts, _) => self.contradicted(Some(id), key, Loss::Overlap, now_ns),
+            (Relation::TooMany, _) => self.contradicted(Some(id), key, Loss::TooMany, now_ns),
             _ if part.is_first() => Arrival::First(packet, first),
             (_, Some(decision)) => {
                 self.settle(id, now_ns);
@@ -450,7 +457,8 @@ impl<D: Copy + PartialEq> Fragments<D> {
     fn hold(&mut self, known: Option<Id>, first: FirstFragment, packet: Packet<'_>, now_ns: u64) {
         let sender = first.key.sender();
         loop {
-            let oldest = if self.sources.waiting(sender) >= self.limits.waiting_per_source_max {
+            let has_its_share = self.sources.waiting(sender) >= self.limits.waiting_per_source_max;
+            let oldest = if has_its_share {
                 self.sources.oldest(sender, Kind::Waiting)
             } else if self.waiting.is_full() {
                 self.table.oldest(Phase::Waiting as usize).map(|(id, _)| id)
@@ -458,6 +466,8 @@ impl<D: Copy + PartialEq> Fragments<D> {
                 break;
             };
             match oldest {
+                // Others take the room, and that does not end it.
+                Some(id) if known == Some(id) && !has_its_share => return self.counters.count(Loss::NoRoom),
                 // It has more fragments than may wait.
                 Some(id) if known == Some(id) => {
                     let _: Arrival<'_, D> = self.contradicted(known, first.key, Loss::NoRoom, now_ns);
@@ -560,14 +570,12 @@ impl<D: Copy + PartialEq> Fragments<D> {
 
     fn link(&mut self, id: Id) {
         let (sender, kind) = (self.table.key(id).sender(), self.table.value(id).phase.kind());
-        let table = &mut self.table;
-        self.sources.link(sender, kind, id, |id, change| change(&mut table.value_mut(id).links));
+        self.sources.link(sender, kind, id, &mut self.table);
     }
 
     fn unlink(&mut self, id: Id) {
         let (sender, kind) = (self.table.key(id).sender(), self.table.value(id).phase.kind());
-        let table = &mut self.table;
-        self.sources.unlink(sender, kind, id, |id, change| change(&mut table.value_mut(id).links));
+        self.sources.unlink(sender, kind, id, &mut self.table);
     }
 }
 

@@ -15,9 +15,13 @@
 //!
 //! All memory is allocated when the table is made. Nothing allocates afterwards, and all operations except iteration take constant time.
 
+mod list;
+
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::num::NonZeroU32;
+
+pub use list::{Linked, Links, List};
 
 use super::hash::KeyedHash;
 use crate::random;

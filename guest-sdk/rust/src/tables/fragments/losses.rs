@@ -10,7 +10,9 @@ pub enum Loss {
     /// No datagram can have it: it is empty, it ends beyond 65,535 bytes, or its length is no multiple of 8 and it is
     /// not the last.
     BadLength,
-    /// Its datagram has ended by one of the two reasons before.
+    /// Its datagram has more fragments than can be remembered: 128.
+    TooMany,
+    /// Its datagram has ended by one of the three reasons before.
     Ended,
     /// The function has refused its first one.
     Refused,
@@ -22,9 +24,10 @@ pub enum Loss {
     NoRoom,
 }
 
-const LOSSES: [(Loss, &str); 7] = [
+const LOSSES: [(Loss, &str); 8] = [
     (Loss::Overlap, "overlap"),
     (Loss::BadLength, "bad-length"),
+    (Loss::TooMany, "too-many"),
     (Loss::Ended, "ended"),
     (Loss::Refused, "refused"),
     (Loss::Repeated, "repeated"),

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use crate::headers::Headers;
 
-/// Most fragments of a datagram: more than the longest datagram has with the least MTU of IPv6.
-const PARTS_MAX: usize = 64;
+/// Most fragments of a datagram: more than the longest datagram has with an MTU of 576, if each is as long as it may be.
+const PARTS_MAX: usize = 128;
 /// The longest datagram.
 const BYTES_MAX: usize = 65_535;
 
@@ -40,8 +40,10 @@ pub(super) enum Relation {
     New,
     /// It is the same as one of them, as of a frame that came twice.
     Repeated,
-    /// It overlaps one of them, or is beyond the datagram's end, or states another end. Or there are too many.
+    /// It overlaps one of them, or is beyond the datagram's end, or states another end.
     Contradicts,
+    /// The datagram has as many parts as can be remembered, and this is one more.
+    TooMany,
 }
 
 /// The parts that have come.
@@ -71,8 +73,11 @@ impl Parts {
             Some(stated) => is_last || end > stated,
             None => is_last && seen.iter().any(|(_, other_end)| *other_end > end),
         };
-        if overlaps || is_beyond || seen.len() == PARTS_MAX {
+        if overlaps || is_beyond {
             return Relation::Contradicts;
+        }
+        if seen.len() == PARTS_MAX {
+            return Relation::TooMany;
         }
         self.ranges[usize::from(self.count)] = (start, end);
         self.count += 1;
@@ -132,10 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_has_sixty_four_parts_at_most() {
+    fn a_datagram_has_a_hundred_and_twenty_eight_parts_at_most() {
         let mut parts = Parts::NONE;
-        assert!((0..64).all(|at| parts.add(part(8 * at, 8 * at + 8, false)) == Relation::New));
-        assert_eq!(parts.add(part(512, 520, false)), Relation::Contradicts);
+        assert!((0..128).all(|at| parts.add(part(8 * at, 8 * at + 8, false)) == Relation::New));
+        assert_eq!(parts.add(part(1024, 1032, false)), Relation::TooMany);
+        assert_eq!(parts.add(part(1020, 1032, false)), Relation::Contradicts);
         assert_eq!(parts.add(part(0, 8, false)), Relation::Repeated);
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! The lists run through the entries of the datagrams, so that nothing is searched for.
 
+use core::hash::Hash;
+
 use crate::headers::Addresses;
-use crate::lru::{Id, Lru};
+use crate::lru::{Id, Linked, List, Lru};
 
 /// A source of packets: an address, or a /64 network of IPv6, on one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,20 +32,6 @@ pub(super) enum Kind {
     Waiting,
     /// All others.
     Known,
-}
-
-/// The neighbours of a datagram in its source's list.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Links {
-    older: Option<Id>,
-    newer: Option<Id>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct List {
-    oldest: Option<Id>,
-    newest: Option<Id>,
-    len: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -88,59 +76,40 @@ impl Sources {
 
     /// Returns how many datagrams of a kind a source has.
     pub(super) fn datagrams(&self, sender: Sender, kind: Kind) -> usize {
-        self.table.find(&sender).map_or(0, |id| self.table.value(id).lists[kind as usize].len)
+        self.table.find(&sender).map_or(0, |id| self.table.value(id).lists[kind as usize].len())
     }
 
     /// Returns a source's oldest datagram of a kind.
     pub(super) fn oldest(&self, sender: Sender, kind: Kind) -> Option<Id> {
-        self.table.value(self.table.find(&sender)?).lists[kind as usize].oldest
+        self.table.value(self.table.find(&sender)?).lists[kind as usize].oldest()
     }
 
-    /// Appends a datagram to a list of its source. `change` changes the links of a datagram.
-    pub(super) fn link(
+    /// Appends a datagram of this table to a list of its source.
+    pub(super) fn link<K: Copy + Eq + Hash, V: Copy + Linked, const QUEUES: usize>(
         &mut self,
         sender: Sender,
         kind: Kind,
         id: Id,
-        mut change: impl FnMut(Id, &mut dyn FnMut(&mut Links)),
+        datagrams: &mut Lru<K, V, QUEUES>,
     ) {
         // Each source in the table has a datagram, so there is room.
         let known = self.table.find(&sender);
         let Some(at) = known.or_else(|| self.table.insert(sender, Source::default(), 0, 0)) else { return };
-        let list = &mut self.table.value_mut(at).lists[kind as usize];
-        let older = list.newest.replace(id);
-        list.len += 1;
-        match older {
-            Some(older) => change(older, &mut |links| links.newer = Some(id)),
-            None => list.oldest = Some(id),
-        }
-        change(id, &mut |links| *links = Links { older, newer: None });
+        self.table.value_mut(at).lists[kind as usize].append(datagrams, id);
     }
 
-    /// Takes a datagram off its source's list. Forgets the source if this was its last one.
-    pub(super) fn unlink(
+    /// Takes a datagram of this table off its source's list. Forgets the source if this was its last one.
+    pub(super) fn unlink<K: Copy + Eq + Hash, V: Copy + Linked, const QUEUES: usize>(
         &mut self,
         sender: Sender,
         kind: Kind,
         id: Id,
-        mut change: impl FnMut(Id, &mut dyn FnMut(&mut Links)),
+        datagrams: &mut Lru<K, V, QUEUES>,
     ) {
         let Some(at) = self.table.find(&sender) else { return };
-        let mut links = Links::default();
-        change(id, &mut |own| links = *own);
         let source = self.table.value_mut(at);
-        let list = &mut source.lists[kind as usize];
-        list.len -= 1;
-        match links.older {
-            Some(older) => change(older, &mut |of| of.newer = links.newer),
-            None => list.oldest = links.newer,
-        }
-        match links.newer {
-            Some(newer) => change(newer, &mut |of| of.older = links.older),
-            None => list.newest = links.older,
-        }
-        let is_last = source.lists.iter().all(|list| list.len == 0);
-        if is_last && source.waiting == 0 {
+        source.lists[kind as usize].remove(datagrams, id);
+        if source.lists.iter().all(List::is_empty) && source.waiting == 0 {
             self.table.remove(at);
         }
     }
