@@ -15,7 +15,7 @@
 //! is.
 
 use pinion_sdk::headers::{Segment, TcpFlags, is_near};
-use pinion_sdk::lru::{Id, Lru};
+use pinion_sdk::lru::{Id, Linked, Links, List, Lru};
 
 use crate::config::Config;
 use crate::mappings::{Endpoint, From};
@@ -31,9 +31,10 @@ const SYN_FIN_RST: u8 = 0x07;
 
 /// The state of a connection, which is also its queue in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub enum State {
     /// Its handshake is not complete.
     Opening,
+    /// Both sides have acknowledged each other.
     Established,
     /// It was established, and then reset or closed by both sides.
     Closing,
@@ -72,6 +73,46 @@ struct Connection {
     reset_by: Option<From>,
     /// The next sequence numbers of the inside and of the peer; the latter is unknown while the peer is silent.
     next: [u32; 2],
+    /// In the list of its host and state.
+    links: Links,
+}
+
+impl Linked for Connection {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// A host's connections that may be evicted, the oldest first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evictable {
+    opening: List,
+    closing: List,
+}
+
+impl Evictable {
+    fn of(&mut self, state: State) -> Option<&mut List> {
+        match state {
+            State::Opening => Some(&mut self.opening),
+            State::Established => None,
+            State::Closing => Some(&mut self.closing),
+        }
+    }
+
+    /// Returns the connection to evict for another one of the host.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Id> {
+        self.opening.oldest().or_else(|| self.closing.oldest())
+    }
+}
+
+/// A connection that a segment belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// The connection.
+    pub id: Id,
+    /// Its state before, if the segment has changed that. It has to be [listed](Connections::relist) anew then.
+    pub before: Option<State>,
 }
 
 /// [`Connection::fins`], if both sides have sent a FIN.
@@ -148,21 +189,34 @@ impl Connections {
         self.table.value(id).mapping
     }
 
-    /// Adds a connection that begins with this segment; returns false if there is no room.
-    pub fn begin(&mut self, key: ConnectionKey, mapping: Id, segment: Segment, now_ns: u64) -> bool {
+    /// Adds a connection that begins with this segment, also to the list of its host; returns false if there is no room.
+    pub fn begin(
+        &mut self,
+        key: ConnectionKey,
+        mapping: Id,
+        segment: Segment,
+        evictable: &mut Evictable,
+        now_ns: u64,
+    ) -> bool {
         let connection = Connection::beginning(mapping, segment);
-        self.table.insert(key, connection, State::Opening as usize, now_ns).is_some()
+        let Some(id) = self.table.insert(key, connection, State::Opening as usize, now_ns) else { return false };
+        evictable.opening.append(&mut self.table, id);
+        true
     }
 
-    /// Removes a connection.
-    pub fn remove(&mut self, id: Id) {
+    /// Removes a connection, also from the list of its host.
+    pub fn remove(&mut self, id: Id, evictable: &mut Evictable) {
+        if let Some(list) = evictable.of(self.table.value(id).state) {
+            list.remove(&mut self.table, id);
+        }
         self.table.remove(id);
     }
 
-    /// Updates a connection by one of its segments; returns whether it exists. A segment from outside prolongs it only
-    /// if it changes the state.
-    pub fn learn(&mut self, key: &ConnectionKey, from: From, segment: Segment, now_ns: u64) -> bool {
-        let Some(id) = self.table.find(key) else { return false };
+    /// Updates a connection by one of its segments; `None` if there is none. A segment from outside prolongs it only if
+    /// it changes the state.
+    #[inline]
+    pub fn learn(&mut self, key: &ConnectionKey, from: From, segment: Segment, now_ns: u64) -> Option<Known> {
+        let id = self.table.find(key)?;
         let connection = self.table.value_mut(id);
         let before = connection.state;
         connection.learn(from, segment);
@@ -170,7 +224,18 @@ impl Connections {
         if from == From::Inside || after != before {
             self.table.touch(id, after as usize, now_ns);
         }
-        true
+        Some(Known { id, before: (after != before).then_some(before) })
+    }
+
+    /// Moves a connection whose state has changed to another list of its host.
+    #[cold]
+    pub fn relist(&mut self, id: Id, before: State, evictable: &mut Evictable) {
+        if let Some(list) = evictable.of(before) {
+            list.remove(&mut self.table, id);
+        }
+        if let Some(list) = evictable.of(self.table.value(id).state) {
+            list.append(&mut self.table, id);
+        }
     }
 }
 
@@ -179,7 +244,7 @@ impl Connection {
         // An answer to a SYN says what comes next from the peer.
         let peer = if segment.flags.ack() { Peer::Seen } else { Peer::Silent };
         let next = [segment.end(), segment.acknowledged];
-        Self { mapping, state: State::Opening, peer, fins: 0, reset_by: None, next }
+        Self { mapping, state: State::Opening, peer, fins: 0, reset_by: None, next, links: Links::default() }
     }
 
     #[inline]
@@ -207,7 +272,7 @@ impl Connection {
         match self.state {
             // A new connection on the same ports, by the inside or by the peer, whose SYN this answers.
             State::Closing if from == From::Inside && flags.syn() => {
-                *self = Self::beginning(self.mapping, segment);
+                *self = Self { links: self.links, ..Self::beginning(self.mapping, segment) };
                 return;
             }
             State::Closing if self.reset_by == Some(from) && is_near && !flags.syn() => {

@@ -5,21 +5,23 @@
 //! mapping lasts as long as any of its connections, each of which has its own state and timeout (`connections.rs`).
 //! Everything is bounded, all memory is allocated when the table is made, and every call takes constant time.
 
-use core::hash::Hasher;
+use core::hash::{Hash, Hasher};
 use std::hash::DefaultHasher;
 
 use pinion_sdk::headers::{ICMP, Segment, TCP, UDP};
-use pinion_sdk::lru::{Id, Lru};
+use pinion_sdk::lru::{Id, Linked, Links, List, Lru};
 use pinion_sdk::random;
 
 use crate::config::Config;
-use crate::connections::{ConnectionKey, Connections};
+use crate::connections::{ConnectionKey, Connections, Evictable, Known};
 use crate::ports::Ports;
 
 /// Most mappings of one kind that are expired at once, so that no batch waits until all old ones are removed.
 const EXPIRED_MAX: usize = 64;
-/// Most connections that are evicted at once to free an entry and a port for a mapping.
+/// Most mappings or connections that are evicted at once to free an entry and a port for a mapping.
 const ROOM_STEPS_MAX: usize = 8;
+/// Most mappings that are searched for one with a port of a certain outside address.
+const SEARCHED_MAX: usize = 64;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A protocol that is translated.
@@ -49,7 +51,7 @@ impl Protocol {
 }
 
 /// One end, inside or outside: a protocol, an address, and a port or an identifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The protocol.
     pub protocol: Protocol,
@@ -57,6 +59,14 @@ pub struct Endpoint {
     pub address: u32,
     /// The port; in an echo, the identifier.
     pub port: u16,
+}
+
+impl Hash for Endpoint {
+    #[inline]
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let protocol = self.protocol as u64;
+        hasher.write_u64((protocol << 48) | (u64::from(self.address) << 16) | u64::from(self.port));
+    }
 }
 
 /// The side that a packet comes from.
@@ -81,41 +91,70 @@ pub enum Refusal {
     NoConnection,
 }
 
-/// What determines a mapping's lifetime, which is also its queue in the table.
-#[derive(Clone, Copy)]
+/// What determines a mapping's lifetime, and whether it is evicted. It is also the mapping's queue in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     /// Its TCP connections.
     Tcp,
+    /// Its own time. Nothing has come from outside.
+    UdpUnanswered,
+    IcmpUnanswered,
     Udp,
     Icmp,
 }
 
-const LIVES: usize = 3;
+const LIVES: usize = 5;
+/// Those that end by themselves.
+const TIMED: [Life; 4] = [Life::UdpUnanswered, Life::IcmpUnanswered, Life::Udp, Life::Icmp];
 
 impl Life {
-    fn of(protocol: Protocol) -> Self {
+    fn new(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Tcp => Self::Tcp,
-            Protocol::Udp => Self::Udp,
-            Protocol::Icmp => Self::Icmp,
+            Protocol::Udp => Self::UdpUnanswered,
+            Protocol::Icmp => Self::IcmpUnanswered,
         }
+    }
+
+    fn answered(self) -> Self {
+        match self {
+            Self::UdpUnanswered => Self::Udp,
+            Self::IcmpUnanswered => Self::Icmp,
+            other => other,
+        }
+    }
+
+    #[inline]
+    fn is_unanswered(self) -> bool {
+        matches!(self, Self::UdpUnanswered | Self::IcmpUnanswered)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
+    life: Life,
     /// Index of the outside address.
     outside: u8,
     port: u16,
     /// For TCP: the number of its connections.
     connections: u32,
+    /// In its host's list of unanswered mappings.
+    links: Links,
 }
 
-/// How many mappings and connections a host has.
+impl Linked for Mapping {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// What a host has.
 #[derive(Clone, Copy, Debug, Default)]
-struct Had {
+struct Host {
     mappings: u32,
     connections: u32,
+    unanswered: List,
+    evictable: Evictable,
 }
 
 /// The table of mappings.
@@ -123,7 +162,8 @@ struct Had {
 pub struct Mappings {
     table: Lru<Endpoint, Mapping, LIVES>,
     connections: Connections,
-    hosts: Lru<u32, Had>,
+    /// Each has at least one mapping.
+    hosts: Lru<u32, Host>,
     per_host_max: u32,
     connections_per_host_max: u32,
     /// Ports by outside address, and for each address by protocol.
@@ -141,6 +181,7 @@ impl Mappings {
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let times = config.timeouts_s;
+        let (udp_ns, icmp_ns) = (times.udp * SECOND_NS, times.icmp * SECOND_NS);
         let ports = Ports::new(config.port_min, config.port_max);
         Self {
             table: Lru::with_capacity(config.mappings_max),
@@ -150,7 +191,7 @@ impl Mappings {
             connections_per_host_max: config.connections_per_host_max(),
             ports: vec![ports; config.outside.len() * Protocol::COUNT],
             outside: config.outside.iter().map(|address| address.to_bits()).collect(),
-            timeouts_ns: [u64::MAX, times.udp * SECOND_NS, times.icmp * SECOND_NS],
+            timeouts_ns: [u64::MAX, udp_ns, icmp_ns, udp_ns, icmp_ns],
             keyed: DefaultHasher::new(),
             drawn: 0,
         }
@@ -197,7 +238,7 @@ impl Mappings {
             let (_, used_ns) = self.table.newest(life as usize)?;
             Some(used_ns + self.timeouts_ns[life as usize])
         };
-        [of_life(Life::Udp), of_life(Life::Icmp), self.connections.needed_until_ns()].into_iter().flatten().max()
+        TIMED.into_iter().filter_map(of_life).chain(self.connections.needed_until_ns()).max()
     }
 
     /// Returns the outside end for a packet from an inside end to this peer. Creates the mapping if there is none, and
@@ -213,60 +254,83 @@ impl Mappings {
         segment: Option<Segment>,
         now_ns: u64,
     ) -> Result<Endpoint, Refusal> {
-        let id = match (self.live(inside, now_ns), segment) {
-            (Some(id), None) => {
-                self.table.touch(id, Life::of(inside.protocol) as usize, now_ns);
-                id
-            }
-            (None, None) => self.create(inside, now_ns)?,
-            (there, Some(segment)) => self.outward_segment(there, inside, peer, segment, now_ns)?,
+        let id = match segment {
+            Some(segment) => self.outward_segment(inside, peer, segment, now_ns)?,
+            None => match self.live(inside, now_ns) {
+                Some(id) => {
+                    self.table.touch(id, self.table.value(id).life as usize, now_ns);
+                    id
+                }
+                None => self.create(inside, now_ns)?,
+            },
         };
         Ok(self.outer(inside.protocol, *self.table.value(id)))
     }
 
-    /// The same for TCP. A SYN begins a connection, and so does the answer to a SYN from outside. Other segments pass
-    /// by an existing mapping without prolonging it.
+    /// The same for TCP. The mapping lasts as long as its connections, so a known connection has it.
+    #[inline]
     fn outward_segment(
         &mut self,
-        there: Option<Id>,
         inside: Endpoint,
         peer: Endpoint,
         segment: Segment,
         now_ns: u64,
     ) -> Result<Id, Refusal> {
         let key = ConnectionKey { inside, peer };
-        if self.connections.learn(&key, From::Inside, segment, now_ns)
-            && let Some(id) = there
-        {
-            return Ok(id);
+        match self.connections.learn(&key, From::Inside, segment, now_ns) {
+            Some(known) => {
+                self.note_change(known, inside.address);
+                Ok(self.connections.mapping(known.id))
+            }
+            None => self.outward_unknown(key, segment, now_ns),
         }
+    }
+
+    /// The same for a segment of no known connection. A SYN begins one, and so does the answer to a SYN from outside.
+    /// Other segments pass by an existing mapping without prolonging it.
+    #[inline(never)]
+    fn outward_unknown(&mut self, key: ConnectionKey, segment: Segment, now_ns: u64) -> Result<Id, Refusal> {
+        let inside = key.inside;
+        let there = self.table.find(&inside);
         let begins = segment.flags.syn() && !segment.flags.rst() && (!segment.flags.ack() || there.is_some());
-        match there {
+        let id = match there {
             Some(id) if !begins => return Ok(id),
             None if !begins => return Err(Refusal::NoConnection),
-            _ => {}
-        }
-        let had = self.hosts.find(&inside.address).map(|host| *self.hosts.value(host)).unwrap_or_default();
-        if had.connections >= self.connections_per_host_max {
-            return Err(Refusal::HostFull);
-        }
-        if self.connections.is_full() {
-            self.end_weakest_connection(Some(inside)).ok_or(Refusal::TableFull)?;
-        }
-        let id = match there {
             Some(id) => id,
             None => self.create(inside, now_ns)?,
         };
-        if !self.connections.begin(key, id, segment, now_ns) {
-            return Err(Refusal::TableFull);
-        }
+        // Counted already, so that the mapping does not end with a connection that is evicted for this one.
         self.table.value_mut(id).connections += 1;
-        self.change_had(inside.address, |had| had.connections += 1);
+        if let Err(refusal) = self.begin(key, id, segment, now_ns) {
+            self.table.value_mut(id).connections -= 1;
+            if self.table.value(id).connections == 0 {
+                self.end(id);
+            }
+            return Err(refusal);
+        }
         Ok(id)
     }
 
-    /// Returns the inside end for a packet from this peer to an outside end. This does not prolong the mapping, as any
-    /// outside host could do that. A segment of no known connection changes nothing.
+    /// Begins a connection of an existing mapping.
+    fn begin(&mut self, key: ConnectionKey, mapping: Id, segment: Segment, now_ns: u64) -> Result<(), Refusal> {
+        let host = self.hosts.find(&key.inside.address).ok_or(Refusal::TableFull)?;
+        let Host { connections, evictable, .. } = *self.hosts.value(host);
+        if connections >= self.connections_per_host_max {
+            self.end_connection(evictable.oldest().ok_or(Refusal::HostFull)?);
+        }
+        if self.connections.is_full() {
+            self.end_weakest_connection().ok_or(Refusal::TableFull)?;
+        }
+        let host = self.hosts.value_mut(host);
+        if !self.connections.begin(key, mapping, segment, &mut host.evictable, now_ns) {
+            return Err(Refusal::TableFull);
+        }
+        host.connections += 1;
+        Ok(())
+    }
+
+    /// Returns the inside end for a packet from this peer to an outside end. The first one prolongs the mapping, and no
+    /// other does, as any outside host could do that. A segment of no known connection changes nothing.
     pub fn inward(
         &mut self,
         outside: Endpoint,
@@ -276,8 +340,15 @@ impl Mappings {
     ) -> Option<Endpoint> {
         let id = self.owner(outside, now_ns)?;
         let inside = *self.table.key(id);
-        if let Some(segment) = segment {
-            self.connections.learn(&ConnectionKey { inside, peer }, From::Outside, segment, now_ns);
+        match segment {
+            Some(segment) => {
+                let key = ConnectionKey { inside, peer };
+                if let Some(known) = self.connections.learn(&key, From::Outside, segment, now_ns) {
+                    self.note_change(known, inside.address);
+                }
+            }
+            None if self.table.value(id).life.is_unanswered() => self.answer(id, now_ns),
+            None => {}
         }
         Some(inside)
     }
@@ -297,7 +368,7 @@ impl Mappings {
 
     /// Removes a bounded number of connections and mappings that have timed out. Mappings that remain count as removed.
     pub fn expire(&mut self, now_ns: u64) {
-        for life in [Life::Udp, Life::Icmp] {
+        for life in TIMED {
             for _ in 0..EXPIRED_MAX {
                 match self.table.oldest(life as usize) {
                     Some((id, _)) if self.is_over(id, now_ns) => self.end(id),
@@ -312,7 +383,7 @@ impl Mappings {
     }
 
     fn is_over(&self, id: Id, now_ns: u64) -> bool {
-        let life = Life::of(self.table.key(id).protocol);
+        let life = self.table.value(id).life;
         now_ns >= self.table.used_ns(id).saturating_add(self.timeouts_ns[life as usize])
     }
 
@@ -336,87 +407,148 @@ impl Mappings {
         Endpoint { protocol, address: self.outside[usize::from(mapping.outside)], port: mapping.port }
     }
 
-    /// Evicts the connection that has been idle for longest of the opening ones, or else of the closing ones. If it was
-    /// the last of its mapping, removes the mapping, too, except that of `but`. Returns `None` if all connections are
-    /// established.
-    fn end_weakest_connection(&mut self, but: Option<Endpoint>) -> Option<()> {
-        let weakest = self.connections.weakest()?;
-        let mapping = self.connections.mapping(weakest);
-        let spared = but.is_some_and(|inside| *self.table.key(mapping) == inside);
-        if spared && self.table.value(mapping).connections == 1 {
-            return None;
+    /// Keeps the host's lists right when the state of one of its connections has changed.
+    #[inline]
+    fn note_change(&mut self, known: Known, host: u32) {
+        if let Some(before) = known.before
+            && let Some(host) = self.hosts.find(&host)
+        {
+            self.connections.relist(known.id, before, &mut self.hosts.value_mut(host).evictable);
         }
+    }
+
+    /// Notes the first packet from outside for a mapping of UDP or ICMP.
+    #[cold]
+    fn answer(&mut self, id: Id, now_ns: u64) {
+        self.unlist(id);
+        let life = self.table.value(id).life.answered();
+        self.table.value_mut(id).life = life;
+        self.table.touch(id, life as usize, now_ns);
+    }
+
+    /// Takes an unanswered mapping off its host's list.
+    fn unlist(&mut self, id: Id) {
+        if let Some(host) = self.hosts.find(&self.table.key(id).address) {
+            self.hosts.value_mut(host).unanswered.remove(&mut self.table, id);
+        }
+    }
+
+    /// Evicts the connection that has been idle for longest of the opening ones, or else of the closing ones. If it was
+    /// the last of its mapping, removes the mapping, too. Returns `None` if all connections are established.
+    fn end_weakest_connection(&mut self) -> Option<()> {
+        let weakest = self.connections.weakest()?;
         self.end_connection(weakest);
         Some(())
     }
 
     fn end_connection(&mut self, connection: Id) {
         let mapping = self.connections.mapping(connection);
-        self.connections.remove(connection);
-        self.change_had(self.table.key(mapping).address, |had| had.connections -= 1);
+        if let Some(host) = self.hosts.find(&self.table.key(mapping).address) {
+            let host = self.hosts.value_mut(host);
+            host.connections -= 1;
+            self.connections.remove(connection, &mut host.evictable);
+        }
         self.table.value_mut(mapping).connections -= 1;
         if self.table.value(mapping).connections == 0 {
             self.end(mapping);
         }
     }
 
+    #[inline(never)]
     fn create(&mut self, inside: Endpoint, now_ns: u64) -> Result<Id, Refusal> {
-        let had = self.hosts.find(&inside.address).map(|id| *self.hosts.value(id)).unwrap_or_default();
-        if had.mappings >= self.per_host_max {
-            return Err(Refusal::HostFull);
-        }
+        self.make_room_of(inside.address)?;
         // All mappings of a host have the same outside address ("paired"), as its peers may compare them.
         let outside = (self.hash(inside.address.into()) % self.outside.len() as u64) as u8;
-        let at = usize::from(outside) * Protocol::COUNT + inside.protocol as usize;
-        self.make_room(at, inside.protocol)?;
+        self.make_room(outside, inside.protocol)?;
         self.drawn += 1;
         let random = self.hash(u64::MAX - self.drawn);
-        let port = self.ports[at].take(random).ok_or(Refusal::NoPort)?;
-        let mapping = Mapping { outside, port, connections: 0 };
-        let life = Life::of(inside.protocol) as usize;
-        let id = self.table.insert(inside, mapping, life, now_ns).ok_or(Refusal::TableFull)?;
-        self.ports[at].assign(port, id);
-        if self.hosts.find(&inside.address).is_none() {
-            // There are at most as many hosts as mappings, so there is room.
-            self.hosts.insert(inside.address, Had::default(), 0, now_ns);
+        let ports = &mut self.ports[usize::from(outside) * Protocol::COUNT + inside.protocol as usize];
+        let port = ports.take(random).ok_or(Refusal::NoPort)?;
+        let life = Life::new(inside.protocol);
+        let mapping = Mapping { life, outside, port, connections: 0, links: Links::default() };
+        let id = self.table.insert(inside, mapping, life as usize, now_ns).ok_or(Refusal::TableFull)?;
+        ports.assign(port, id);
+        // There are at most as many hosts as mappings, so there is room.
+        let known = self.hosts.find(&inside.address);
+        if let Some(host) = known.or_else(|| self.hosts.insert(inside.address, Host::default(), 0, now_ns)) {
+            let host = self.hosts.value_mut(host);
+            host.mappings += 1;
+            if life.is_unanswered() {
+                host.unanswered.append(&mut self.table, id);
+            }
         }
-        self.change_had(inside.address, |had| had.mappings += 1);
         Ok(id)
     }
 
-    /// Makes room for a mapping: a table entry and a port of these. Evicts opening or closing connections if necessary,
-    /// a few at most.
-    fn make_room(&mut self, ports: usize, protocol: Protocol) -> Result<(), Refusal> {
+    /// Makes room for a mapping among those of its host: if the host has its share, evicts its oldest unanswered one,
+    /// or else connections of it that are not established, a few at most.
+    fn make_room_of(&mut self, host: u32) -> Result<(), Refusal> {
         for _ in 0..ROOM_STEPS_MAX {
-            let lacking = if self.table.len() == self.table.capacity() {
-                Refusal::TableFull
-            } else if self.ports[ports].is_empty() {
-                Refusal::NoPort
-            } else {
+            let Some(Host { mappings, unanswered, evictable, .. }) =
+                self.hosts.find(&host).map(|id| *self.hosts.value(id))
+            else {
                 return Ok(());
             };
-            // Connections have TCP ports only.
-            if lacking == Refusal::NoPort && protocol != Protocol::Tcp {
-                return Err(lacking);
+            if mappings < self.per_host_max {
+                return Ok(());
             }
-            self.end_weakest_connection(None).ok_or(lacking)?;
+            match (unanswered.oldest(), evictable.oldest()) {
+                (Some(mapping), _) => self.end(mapping),
+                (None, Some(connection)) => self.end_connection(connection),
+                (None, None) => break,
+            }
+        }
+        Err(Refusal::HostFull)
+    }
+
+    /// Makes room for a mapping: a table entry and a port of this outside address. If necessary, evicts mappings without
+    /// an answer, or else opening or closing connections, a few at most.
+    fn make_room(&mut self, outside: u8, protocol: Protocol) -> Result<(), Refusal> {
+        for _ in 0..ROOM_STEPS_MAX {
+            if self.table.len() == self.table.capacity() {
+                match self.oldest_unanswered() {
+                    Some(mapping) => self.end(mapping),
+                    None => self.end_weakest_connection().ok_or(Refusal::TableFull)?,
+                }
+            } else if self.ports[usize::from(outside) * Protocol::COUNT + protocol as usize].is_empty() {
+                // Connections have TCP ports only.
+                match self.unanswered_at(outside, protocol) {
+                    Some(mapping) => self.end(mapping),
+                    None if protocol == Protocol::Tcp => self.end_weakest_connection().ok_or(Refusal::NoPort)?,
+                    None => return Err(Refusal::NoPort),
+                }
+            } else {
+                return Ok(());
+            }
         }
         Err(Refusal::TableFull)
     }
 
-    fn end(&mut self, id: Id) {
-        let (inside, mapping) = self.table.remove(id);
-        self.ports[usize::from(mapping.outside) * Protocol::COUNT + inside.protocol as usize].give_back(mapping.port);
-        self.change_had(inside.address, |had| had.mappings -= 1);
+    /// Returns the mapping without an answer that was used least recently.
+    fn oldest_unanswered(&self) -> Option<Id> {
+        let oldest = |life: Life| self.table.oldest(life as usize);
+        let found = [Life::UdpUnanswered, Life::IcmpUnanswered].into_iter().filter_map(oldest);
+        found.min_by_key(|(_, used_ns)| *used_ns).map(|(id, _)| id)
     }
 
-    /// Changes a host's counts, and forgets the host when they are zero.
-    fn change_had(&mut self, host: u32, change: impl FnOnce(&mut Had)) {
-        let Some(id) = self.hosts.find(&host) else { return };
-        let had = self.hosts.value_mut(id);
-        change(had);
-        if had.mappings == 0 {
-            self.hosts.remove(id);
+    /// Returns an old mapping without an answer that has a port of this outside address.
+    fn unanswered_at(&self, outside: u8, protocol: Protocol) -> Option<Id> {
+        let life = Life::new(protocol);
+        let mut old = self.table.iter(life as usize).take(if life.is_unanswered() { SEARCHED_MAX } else { 0 });
+        let (inside, _) = old.find(|(_, mapping)| mapping.outside == outside)?;
+        self.table.find(inside)
+    }
+
+    fn end(&mut self, id: Id) {
+        if self.table.value(id).life.is_unanswered() {
+            self.unlist(id);
+        }
+        let (inside, mapping) = self.table.remove(id);
+        self.ports[usize::from(mapping.outside) * Protocol::COUNT + inside.protocol as usize].give_back(mapping.port);
+        let Some(host) = self.hosts.find(&inside.address) else { return };
+        self.hosts.value_mut(host).mappings -= 1;
+        if self.hosts.value(host).mappings == 0 {
+            self.hosts.remove(host);
         }
     }
 

@@ -21,51 +21,77 @@ struct Mapping {
     is_echo: bool,
     inside: End,
     port: u16,
-    until_s: u64,
+    is_answered: bool,
+    used_s: u64,
+}
+
+impl Mapping {
+    fn is_over(&self, now_s: u64) -> bool {
+        now_s >= self.used_s + if self.is_echo { ICMP_S } else { UDP_S }
+    }
 }
 
 #[derive(Default)]
 struct Model {
+    /// In the order of their use.
     mappings: Vec<Mapping>,
     now_s: u64,
 }
 
 impl Model {
-    fn timeout_s(is_echo: bool) -> u64 {
-        if is_echo { ICMP_S } else { UDP_S }
+    /// Evicts mappings without an answer, if there is no room for one more; returns whether there is room then.
+    fn make_room(&mut self, is_echo: bool) -> bool {
+        loop {
+            let mappings = self.mappings.iter().enumerate();
+            let unanswered = { mappings }.filter(|(_, mapping)| !mapping.is_answered);
+            let evicted = if self.mappings.len() == TABLE {
+                unanswered.min_by_key(|(_, mapping)| (mapping.used_s, mapping.is_echo))
+            } else if self.mappings.iter().filter(|it| it.is_echo == is_echo).count() == PORTS {
+                unanswered.filter(|(_, mapping)| mapping.is_echo == is_echo).next()
+            } else {
+                return true;
+            };
+            let Some((at, _)) = evicted else { return false };
+            self.mappings.remove(at);
+        }
     }
 
     /// Checks the outcome of a packet from inside, and learns its outside port.
     fn sent(&mut self, is_echo: bool, inside: End, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
-        let until_s = self.now_s + Self::timeout_s(is_echo);
-        let used: Vec<_> = self.mappings.iter().filter(|it| it.is_echo == is_echo).map(|it| it.port).collect();
         let there = self.mappings.iter().position(|it| it.is_echo == is_echo && it.inside == inside);
-        if there.is_none() && (used.len() == PORTS || self.mappings.len() == TABLE) {
+        if there.is_none() && !self.make_room(is_echo) {
             assert_eq!(outcome, Outcome::Dropped, "there is no room");
             return;
         }
         assert_eq!(outcome, Outcome::Sent);
         let ((_, port), _) = ends(bytes);
+        let used_s = self.now_s;
         match there {
             Some(at) => {
                 assert_eq!(port, self.mappings[at].port);
-                self.mappings[at].until_s = until_s;
+                let mapping = self.mappings.remove(at);
+                self.mappings.push(Mapping { used_s, ..mapping });
             }
             None => {
-                assert!((PORT_MIN..PORT_MIN + PORTS as u16).contains(&port) && !used.contains(&port), "port {port}");
-                self.mappings.push(Mapping { is_echo, inside, port, until_s });
+                let is_used = self.mappings.iter().any(|it| it.is_echo == is_echo && it.port == port);
+                assert!((PORT_MIN..PORT_MIN + PORTS as u16).contains(&port) && !is_used, "port {port}");
+                self.mappings.push(Mapping { is_echo, inside, port, is_answered: false, used_s });
             }
         }
         assert_eq!(bytes, frame(&out(is_echo, (OUTSIDE, port), payload)));
     }
 
     /// Checks the outcome of a packet from outside.
-    fn received(&self, is_echo: bool, port: u16, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
-        match self.mappings.iter().find(|it| it.is_echo == is_echo && it.port == port) {
+    fn received(&mut self, is_echo: bool, port: u16, outcome: Outcome, bytes: &[u8], payload: &[u8]) {
+        match self.mappings.iter().position(|it| it.is_echo == is_echo && it.port == port) {
             None => assert_eq!(outcome, Outcome::Dropped),
-            Some(mapping) => {
+            Some(at) => {
                 assert_eq!(outcome, Outcome::SentTo(1));
-                assert_eq!(bytes, frame(&back(is_echo, mapping.inside, payload)));
+                assert_eq!(bytes, frame(&back(is_echo, self.mappings[at].inside, payload)));
+                if !self.mappings[at].is_answered {
+                    let mapping = self.mappings.remove(at);
+                    self.mappings.push(Mapping { is_answered: true, used_s: self.now_s, ..mapping });
+                }
             }
         }
     }
@@ -121,7 +147,7 @@ proptest! {
                     advance_clock_ns(seconds * 1_000_000_000);
                     model.now_s += seconds;
                     let now_s = model.now_s;
-                    model.mappings.retain(|mapping| mapping.until_s > now_s);
+                    model.mappings.retain(|mapping| !mapping.is_over(now_s));
                 }
             }
         }

@@ -39,6 +39,13 @@ pub(crate) fn port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
     port
 }
 
+/// The same, of datagrams that are answered.
+fn answered_port_of(nat: &mut Harness<Nat>, from: End) -> u16 {
+    let port = port_of(nat, from);
+    assert_eq!(pass(nat, &udp((PEER, 53), (OUTSIDE, port), b"answer")).0, IN);
+    port
+}
+
 #[test]
 fn a_datagram_goes_out_by_a_port_and_its_answer_comes_back() {
     let mut nat = nat(CONFIG);
@@ -143,7 +150,7 @@ fn packets_that_go_neither_in_nor_out_are_dropped() {
 #[test]
 fn when_ports_have_run_out_newcomers_are_refused_and_others_go_on() {
     let mut nat = nat(&format!("{CONFIG}port_min = 2000\nport_max = 2002"));
-    let mut ports = [1, 2, 3].map(|port| port_of(&mut nat, (HOST, port)));
+    let mut ports = [1, 2, 3].map(|port| answered_port_of(&mut nat, (HOST, port)));
     assert_eq!(pass(&mut nat, &udp((HOST, 4), (PEER, 53), b"x")).0, Outcome::Dropped);
     assert_eq!(nat.function().counters().no_room, 1);
     assert_eq!(port_of(&mut nat, (HOST, 2)), ports[1]);
@@ -157,15 +164,64 @@ fn when_ports_have_run_out_newcomers_are_refused_and_others_go_on() {
 #[test]
 fn neither_a_table_nor_a_host_has_more_mappings_than_it_may() {
     let mut full = nat(&format!("{CONFIG}mappings_max = 2"));
-    let _ = [1, 2].map(|port| port_of(&mut full, (HOST, port)));
+    let _ = [1, 2].map(|port| answered_port_of(&mut full, (HOST, port)));
     assert_eq!(pass(&mut full, &udp((HOST, 3), (PEER, 53), b"x")).0, Outcome::Dropped);
     let mut fair = nat(&format!("{CONFIG}mappings_per_host_max = 2"));
-    let _ = [1, 2].map(|port| port_of(&mut fair, (HOST, port)));
+    let _ = [1, 2].map(|port| answered_port_of(&mut fair, (HOST, port)));
     assert_eq!(pass(&mut fair, &udp((HOST, 3), (PEER, 53), b"x")).0, Outcome::Dropped);
     let _ = port_of(&mut fair, end("10.0.0.8:3"));
     advance_clock_ns(300 * SECOND_NS);
     let _ = port_of(&mut fair, (HOST, 3));
     assert_eq!(fair.function().mapping_count(), 1, "those that have ended are no longer counted");
+}
+
+#[test]
+fn when_there_is_no_room_mappings_without_an_answer_are_evicted_and_answered_ones_are_not() {
+    let (host, flooder) = (end("10.0.0.8:1"), HOST);
+    for limit in ["mappings_max = 4", "port_min = 2000\nport_max = 2003", "mappings_per_host_max = 4"] {
+        let mut nat = nat(&format!("{CONFIG}{limit}"));
+        let kept = answered_port_of(&mut nat, (flooder, 1));
+        for port in 100..200 {
+            let _ = port_of(&mut nat, (flooder, port));
+        }
+        // Of a whole table or all ports, the flood leaves others their new mappings.
+        let new = answered_port_of(&mut nat, host);
+        for port in 200..300 {
+            let _ = port_of(&mut nat, (flooder, port));
+            let _ = pass(&mut nat, &echo(flooder, PEER, 8, port, b"")).0;
+        }
+        assert_eq!([port_of(&mut nat, (flooder, 1)), port_of(&mut nat, host)], [kept, new], "{limit}");
+        assert_eq!(establish(&mut nat, (flooder, 1), (PEER, 443)).0, OUTSIDE, "{limit}");
+        assert_eq!(nat.function().counters().no_room, 0, "{limit}");
+    }
+}
+
+#[test]
+fn a_host_with_its_share_loses_its_own_oldest_connection_that_is_not_established() {
+    let to = (PEER, 443);
+    for limit in ["connections_per_host_max = 3", "mappings_per_host_max = 3"] {
+        let mut nat = nat(&format!("{CONFIG}{limit}"));
+        let other = end("10.0.0.8:1");
+        assert_eq!(pass(&mut nat, &tcp(other, to, SYN, b"")).0, OUT);
+        let kept = establish(&mut nat, (HOST, 1), to);
+        // SYNs with the host's address, which another one may have forged.
+        for port in 100..200 {
+            assert_eq!(pass(&mut nat, &tcp((HOST, port), to, SYN, b"")).0, OUT, "{limit}");
+        }
+        let _ = establish(&mut nat, (HOST, 2), to);
+        // Another connection of an opening connection's port, which has to stay.
+        assert_eq!(pass(&mut nat, &tcp((HOST, 3), to, SYN, b"")).0, OUT);
+        let _ = establish(&mut nat, (HOST, 3), (PEER, 444));
+        assert_eq!(pass(&mut nat, &tcp(to, kept, ACK, b"")).0, IN);
+        if limit.starts_with("connections") {
+            assert_eq!(pass(&mut nat, &tcp((HOST, 3), to, SYN, b"")).0, Outcome::Dropped, "all are established");
+            assert_eq!(nat.function().connection_count(), 4);
+        }
+        // A closing one is evicted as well.
+        assert_eq!(pass(&mut nat, &tcp((HOST, 2), to, RST, b"")).0, OUT);
+        assert_eq!(pass(&mut nat, &tcp((HOST, 4), to, SYN, b"")).0, OUT, "{limit}");
+        assert_eq!(pass(&mut nat, &tcp(other, to, ACK, b"")).0, OUT, "another host loses none");
+    }
 }
 
 /// Returns whether a mapping still exists after a time without packets: an answer passes then.
@@ -180,12 +236,14 @@ fn a_mapping_lasts_as_long_after_a_packet_from_inside_as_its_protocol_wants() {
     let port = port_of(&mut nat, (HOST, 5000));
     let answer = udp((PEER, 53), (OUTSIDE, port), b"x");
     assert!(lasts(&mut nat, &answer, 299));
-    assert!(!lasts(&mut nat, &answer, 1), "packets from outside keep none");
+    assert!(lasts(&mut nat, &answer, 299), "the first answer counts");
+    assert!(!lasts(&mut nat, &answer, 1), "other packets from outside keep none");
     assert_eq!(nat.function().mapping_count(), 0);
 
     let (_, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
     let answer = echo(PEER, OUTSIDE, 0, ends(&bytes).0.1, b"");
     assert!(lasts(&mut nat, &answer, 59));
+    advance_clock_ns(SECOND_NS);
     let _ = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
     assert!(lasts(&mut nat, &answer, 59));
     assert!(!lasts(&mut nat, &answer, 1));
@@ -438,8 +496,8 @@ fn no_host_has_more_connections_or_mappings_than_its_share() {
     let _ = establish(&mut nat, (HOST, 4000), to(4));
     // A quarter of all, by default.
     let mut nat = self::nat(&format!("{CONFIG}mappings_max = 400"));
-    let mapped = (1..=200).filter(|port| pass(&mut nat, &udp((HOST, *port), (PEER, 53), b"x")).0 == OUT).count();
-    assert_eq!(mapped, 100);
+    assert!((1..=200).all(|port| pass(&mut nat, &udp((HOST, port), (PEER, 53), b"x")).0 == OUT));
+    assert_eq!(nat.function().mapping_count(), 100);
 }
 
 #[test]
