@@ -8,7 +8,11 @@
 //! An originator that acknowledges the answer to its SYN has proved that its address is its own: a sender with a forged
 //! address never sees the number that it would have to acknowledge. So only established connections are safe from
 //! eviction. If the table is full, the entry that has been idle for longest is evicted: first of those that are
-//! opening, then of those that are closing, answered, or conversing. And no host has more than its share.
+//! opening, then of those that are closing, answered, or conversing. And no host has more than its share: it loses its
+//! own in the same order.
+//!
+//! An RST may be forged, as its number has only to be near the right one. If its supposed sender goes on, the connection
+//! was not reset, and is established again (RFC 7857, 2.2).
 //!
 //! Each state is a queue of the table, with a lifetime. Each packet restarts an entry's idle time, except in the
 //! closing state.
@@ -16,7 +20,7 @@
 use core::net::{IpAddr, Ipv6Addr};
 
 use pinion_sdk::headers::{FlowKey, Headers, ICMP, ICMPV6, Segment, TCP, TcpFlags, is_near};
-use pinion_sdk::lru::{Id, Lru};
+use pinion_sdk::lru::{Id, Linked, Links, List, Lru};
 
 use crate::config::{Config, Idle};
 use crate::rules::Direction;
@@ -50,6 +54,17 @@ const STATES: usize = 5;
 /// The order in which entries are evicted.
 const EVICTED: [State; 4] = [State::Opening, State::Closing, State::Answered, State::Conversing];
 
+/// How far the responder of a TCP connection has answered while that is opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Responder {
+    /// It has sent no SYN.
+    Silent,
+    /// It has sent a SYN that acknowledges nothing, as if both sides began at once.
+    Seen,
+    /// It has sent a SYN that acknowledges the originator's.
+    Answered,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Connection {
     state: State,
@@ -57,11 +72,35 @@ struct Connection {
     began_by_source: bool,
     /// Direction of its first packet.
     direction: Direction,
-    /// Whether a FIN was sent by the originator, and by the responder.
-    fins: [bool; 2],
-    /// The next sequence numbers of originator and responder, once they have sent their SYNs.
-    next: [Option<u32>; 2],
+    responder: Responder,
+    /// The ends that have sent a FIN: a bit for each [`End`].
+    fins: u8,
+    /// The sender of the RST that made it closing.
+    reset_by: Option<End>,
+    /// The next sequence numbers of originator and responder; the latter is unknown while the responder is silent.
+    next: [u32; 2],
+    /// In the list of its host and state.
+    links: Links,
 }
+
+impl Linked for Connection {
+    fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Originator,
+    Responder,
+}
+
+/// [`Connection::fins`], if both ends have sent a FIN.
+const BOTH: u8 = 0b11;
+
+/// The flags of segments that may change the state of an established connection.
+const SYN_FIN_RST: u8 = 0x07;
 
 /// What the table knows of a packet's flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,17 +127,29 @@ pub enum NoRoom {
 pub struct Connections {
     table: Lru<FlowKey, Connection, STATES>,
     lifetimes_ns: [u64; STATES],
-    /// Counts by the originator's host.
+    /// What the originators' hosts have.
     hosts: Lru<IpAddr, Entries>,
     per_host_max: u32,
     opening_per_host_max: u32,
 }
 
-/// Number of a host's entries: all, and those that are opening.
+/// The entries of a host, of which those that are not established are in lists.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entries {
-    all: u32,
-    opening: u32,
+    count: u32,
+    opening: List,
+    /// Closing, answered and conversing ones.
+    others: List,
+}
+
+impl Entries {
+    fn list(&mut self, state: State) -> Option<&mut List> {
+        match state {
+            State::Opening => Some(&mut self.opening),
+            State::Answered | State::Conversing | State::Closing => Some(&mut self.others),
+            State::Established => None,
+        }
+    }
 }
 
 /// The sender of a packet, as an end of its flow.
@@ -163,18 +214,35 @@ impl Connections {
     /// Returns what is known of a packet's flow, and updates the flow's state by the packet.
     pub fn follow(&mut self, headers: &Headers, frame: &[u8], flow: FlowKey, now_ns: u64) -> Known {
         let (key, sender) = key_of(headers, flow);
-        let begins = begins(headers);
-        let Some(id) = self.live(&key, now_ns) else { return if begins { Known::MayBegin } else { Known::Nothing } };
+        let Some(id) = self.live(&key, now_ns) else { return unknown(headers) };
         let connection = self.table.value_mut(id);
+        let by_originator = connection.began_by_source == (sender == Sender::Source);
+        let end = if by_originator { End::Originator } else { End::Responder };
         let before = connection.state;
         if before == State::Closing {
-            return if begins { Known::MayBegin } else { Known::GoesOn };
+            return self.follow_closing(id, headers, frame, end, now_ns);
         }
-        connection.learn(headers, frame, connection.began_by_source == (sender == Sender::Source));
+        connection.learn(headers, frame, end);
         let state = connection.state;
         self.table.touch(id, state as usize, now_ns);
-        if before == State::Opening && state != State::Opening {
-            self.count(id, |entries| entries.opening -= 1);
+        if state != before {
+            self.relist(id, before);
+        }
+        Known::GoesOn
+    }
+
+    /// The same for a closing connection, which its packets do not prolong.
+    #[cold]
+    fn follow_closing(&mut self, id: Id, headers: &Headers, frame: &[u8], end: End, now_ns: u64) -> Known {
+        if begins(headers) {
+            return Known::MayBegin;
+        }
+        let connection = self.table.value_mut(id);
+        connection.learn(headers, frame, end);
+        let state = connection.state;
+        if state != State::Closing {
+            self.table.touch(id, state as usize, now_ns);
+            self.relist(id, State::Closing);
         }
         Known::GoesOn
     }
@@ -199,13 +267,10 @@ impl Connections {
     ) -> Result<(), NoRoom> {
         let (key, sender) = key_of(headers, flow);
         let host = host_of(headers.addresses.source(), direction);
-        let entries = self.hosts.find(&host).map(|id| *self.hosts.value(id)).unwrap_or_default();
         // A closing entry gives way to a new flow of the same addresses and ports.
         let closing = self.table.find(&key);
         let is_own = closing.is_some_and(|id| self.beginner(id) == host);
-        if entries.all - u32::from(is_own) >= self.per_host_max || entries.opening >= self.opening_per_host_max {
-            return Err(NoRoom::HostFull);
-        }
+        self.make_room_of(host, u32::from(is_own))?;
         if let Some(id) = closing {
             self.remove(id);
         }
@@ -214,23 +279,37 @@ impl Connections {
             let (evicted, _) = EVICTED.into_iter().find_map(oldest).ok_or(NoRoom::Full)?;
             self.remove(evicted);
         }
-        let segment = Segment::of(headers, frame);
         let connection = Connection {
             state: State::Opening,
             began_by_source: sender == Sender::Source,
             direction,
-            fins: [false; 2],
-            next: [segment.map(|segment| segment.end()), None],
+            responder: Responder::Silent,
+            fins: 0,
+            reset_by: None,
+            next: [Segment::of(headers, frame).map_or(0, Segment::end), 0],
+            links: Links::default(),
         };
         let id = self.table.insert(key, connection, State::Opening as usize, now_ns).ok_or(NoRoom::Full)?;
         // There are at most as many hosts as entries, so there is room.
-        if self.hosts.find(&host).is_none() {
-            self.hosts.insert(host, Entries::default(), 0, now_ns);
+        let known = self.hosts.find(&host);
+        if let Some(at) = known.or_else(|| self.hosts.insert(host, Entries::default(), 0, now_ns)) {
+            let entries = self.hosts.value_mut(at);
+            entries.count += 1;
+            entries.opening.append(&mut self.table, id);
         }
-        self.count(id, |entries| {
-            entries.all += 1;
-            entries.opening += 1;
-        });
+        Ok(())
+    }
+
+    /// Makes room for a flow among those of its host, of which `given_way` do not count. If the host has its share,
+    /// evicts its oldest one that is opening, or else one that is not established.
+    fn make_room_of(&mut self, host: IpAddr, given_way: u32) -> Result<(), NoRoom> {
+        let Some(at) = self.hosts.find(&host) else { return Ok(()) };
+        let Entries { count, opening, others } = self.hosts.value(at);
+        let is_full = count - given_way >= self.per_host_max;
+        if is_full || opening.len() as u32 >= self.opening_per_host_max {
+            let evicted = opening.oldest().or_else(|| others.oldest()).ok_or(NoRoom::HostFull)?;
+            self.remove(evicted);
+        }
         Ok(())
     }
 
@@ -250,23 +329,31 @@ impl Connections {
     }
 
     fn remove(&mut self, id: Id) {
-        let was_opening = self.table.value(id).state == State::Opening;
-        self.count(id, |entries| {
-            entries.all -= 1;
-            entries.opening -= u32::from(was_opening);
-        });
         let host = self.beginner(id);
-        self.table.remove(id);
-        if let Some(host) = self.hosts.find(&host).filter(|host| self.hosts.value(*host).all == 0) {
-            self.hosts.remove(host);
+        let state = self.table.value(id).state;
+        if let Some(at) = self.hosts.find(&host) {
+            let entries = self.hosts.value_mut(at);
+            entries.count -= 1;
+            if let Some(list) = entries.list(state) {
+                list.remove(&mut self.table, id);
+            }
+            if entries.count == 0 {
+                self.hosts.remove(at);
+            }
         }
+        self.table.remove(id);
     }
 
-    /// Changes the entry counts of the host that began this flow.
-    fn count(&mut self, id: Id, change: impl FnOnce(&mut Entries)) {
-        let host = self.beginner(id);
-        if let Some(host) = self.hosts.find(&host) {
-            change(self.hosts.value_mut(host));
+    /// Moves an entry whose state has changed to another list of its host.
+    #[cold]
+    fn relist(&mut self, id: Id, before: State) {
+        let Some(at) = self.hosts.find(&self.beginner(id)) else { return };
+        let entries = self.hosts.value_mut(at);
+        if let Some(list) = entries.list(before) {
+            list.remove(&mut self.table, id);
+        }
+        if let Some(list) = entries.list(self.table.value(id).state) {
+            list.append(&mut self.table, id);
         }
     }
 
@@ -279,46 +366,86 @@ impl Connections {
 }
 
 impl Connection {
-    fn learn(&mut self, headers: &Headers, frame: &[u8], by_beginner: bool) {
+    #[inline]
+    fn learn(&mut self, headers: &Headers, frame: &[u8], sender: End) {
         if headers.protocol != TCP {
-            self.state = match (self.state, by_beginner) {
-                (State::Opening, false) => State::Answered,
-                (State::Answered, true) => State::Conversing,
+            self.state = match (self.state, sender) {
+                (State::Opening, End::Responder) => State::Answered,
+                (State::Answered, End::Originator) => State::Conversing,
                 (state, _) => state,
             };
             return;
         }
-        if let Some(segment) = Segment::of(headers, frame) {
-            self.learn_segment(segment, usize::from(!by_beginner));
+        let Some(segment) = Segment::of(headers, frame) else { return };
+        let TcpFlags(flags) = segment.flags;
+        if self.state == State::Established && flags & SYN_FIN_RST == 0 {
+            self.follow(segment, sender);
+        } else {
+            self.change(segment, sender);
         }
     }
 
-    fn learn_segment(&mut self, segment: Segment, sender: usize) {
-        let Segment { flags, sequence, acknowledged, .. } = segment;
-        // A reset with a number far from its connection's is ignored: its receiver ignores it, too (RFC 5961).
-        if flags.rst() && !self.next[sender].is_some_and(|next| is_near(sequence, next, SEQUENCE_SLACK)) {
+    /// Learns from a segment that may change the state.
+    #[inline(never)]
+    fn change(&mut self, segment: Segment, sender: End) {
+        let flags = segment.flags;
+        let is_near = self.is_near(segment, sender);
+        if flags.rst() {
+            // A number far from its connection's is ignored: its receiver ignores it, too (RFC 5961). Until it is
+            // established it stays with the entries that are evicted first.
+            if is_near && self.state == State::Established {
+                (self.state, self.reset_by) = (State::Closing, Some(sender));
+            }
             return;
         }
-        if let (false, true, [_, Some(answered)], State::Opening) = (flags.rst(), flags.ack(), self.next, self.state)
-            && sender == 0
-            && is_near(acknowledged, answered, SEQUENCE_SLACK)
-        {
-            self.state = State::Established;
+        match self.state {
+            State::Opening => self.open(segment, sender),
+            State::Closing if self.reset_by == Some(sender) && is_near && !flags.syn() => {
+                (self.state, self.reset_by) = (State::Established, None);
+            }
+            _ => {}
         }
-        self.follow_sequence(segment, sender);
-        self.fins[sender] |= flags.fin();
-        // Until it is established it stays with the entries that are evicted first.
-        if self.state == State::Established && (flags.rst() || self.fins == [true; 2]) {
+        self.follow(segment, sender);
+        if flags.fin() && self.is_near(segment, sender) {
+            self.fins |= 1 << sender as u8;
+        }
+        if self.state == State::Established && self.fins == BOTH {
             self.state = State::Closing;
         }
     }
 
-    fn follow_sequence(&mut self, segment: Segment, sender: usize) {
-        match self.next[sender] {
-            // Until the handshake is complete, the last SYN of each side counts.
-            _ if segment.flags.syn() && self.state == State::Opening => self.next[sender] = Some(segment.end()),
-            Some(next) if segment.end().wrapping_sub(next) <= SEQUENCE_SLACK => self.next[sender] = Some(segment.end()),
-            _ => {}
+    /// Learns from a segment of the handshake, of which the last SYN of each end counts.
+    fn open(&mut self, segment: Segment, sender: End) {
+        let (flags, [originator, responder]) = (segment.flags, self.next);
+        let acknowledges = |next| flags.ack() && is_near(segment.acknowledged, next, SEQUENCE_SLACK);
+        match sender {
+            End::Originator if flags.syn() => self.next[0] = segment.end(),
+            End::Originator => {}
+            End::Responder if flags.syn() && acknowledges(originator) => {
+                (self.responder, self.next[1]) = (Responder::Answered, segment.end());
+            }
+            // Of two ends that begin at once; or forged, so it does not replace an answer.
+            End::Responder if flags.syn() && self.responder != Responder::Answered => {
+                (self.responder, self.next[1]) = (Responder::Seen, segment.end());
+            }
+            End::Responder => {}
+        }
+        if sender == End::Originator && self.responder != Responder::Silent && acknowledges(responder) {
+            self.state = State::Established;
+        }
+    }
+
+    /// Returns whether a segment's sequence number is near the sender's next one.
+    fn is_near(&self, segment: Segment, sender: End) -> bool {
+        let is_known = sender == End::Originator || self.responder != Responder::Silent;
+        is_known && is_near(segment.sequence, self.next[sender as usize], SEQUENCE_SLACK)
+    }
+
+    #[inline]
+    fn follow(&mut self, segment: Segment, sender: End) {
+        let next = &mut self.next[sender as usize];
+        if segment.end().wrapping_sub(*next) <= SEQUENCE_SLACK {
+            *next = segment.end();
         }
     }
 }
@@ -343,6 +470,12 @@ fn key_of(headers: &Headers, flow: FlowKey) -> (FlowKey, Sender) {
         None => flow.both_ways(),
     };
     (key, if key == flow { Sender::Source } else { Sender::Destination })
+}
+
+/// Returns what is known of a packet's flow if there is no entry for it.
+#[cold]
+fn unknown(headers: &Headers) -> Known {
+    if begins(headers) { Known::MayBegin } else { Known::Nothing }
 }
 
 /// Returns whether a packet can begin a flow.

@@ -133,20 +133,71 @@ fn only_a_syn_begins_a_connection() {
 
 #[test]
 fn a_connection_that_is_reset_or_closed_by_both_goes_away_whatever_comes() {
-    for ends in [
-        &[tcp(SERVER, 443, CLIENT, 5000, RST)][..],
-        &[tcp(CLIENT, 5000, SERVER, 443, FIN | ACK), tcp(SERVER, 443, CLIENT, 5000, FIN | ACK)],
-    ] {
+    let (client, server) = (tcp(CLIENT, 5000, SERVER, 443, FIN | ACK), tcp(SERVER, 443, CLIENT, 5000, FIN | ACK));
+    for (ends, sent_again) in
+        [(&[tcp(SERVER, 443, CLIENT, 5000, RST)][..], &client), (&[client.clone(), server.clone()], &server)]
+    {
         let mut guarded = Guarded::by(POLICY);
         guarded.connect(5000);
         assert!(ends.iter().all(|end| guarded.passes(end)));
         assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)), "the last acknowledgement");
         advance_clock_ns(239 * S_NS);
-        assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, FIN | ACK)), "what is sent again finds its flow");
-        assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
+        assert!(guarded.passes(sent_again), "what is sent again finds its flow");
         advance_clock_ns(S_NS);
         assert!(!guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)));
         guarded.connect(5000);
+    }
+}
+
+#[test]
+fn a_connection_whose_resets_sender_goes_on_was_not_reset() {
+    let numbered = |mut frame: Frame, sequence: u32| {
+        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+        frame
+    };
+    let sides = [[(CLIENT, 5000), (SERVER, 443)], [(SERVER, 443), (CLIENT, 5000)]];
+    for [(from, from_port), (to, to_port)] in sides {
+        let of_sender = |flags| tcp(from, from_port, to, to_port, flags);
+        let of_other = tcp(to, to_port, from, from_port, ACK);
+        for (next, lasts) in [
+            (numbered(of_sender(ACK), 1), true),
+            (numbered(of_sender(ACK), 0x4000_0000), false),
+            (of_sender(RST), false),
+            (of_other.clone(), false),
+        ] {
+            let mut guarded = Guarded::by(POLICY);
+            guarded.connect(5000);
+            assert!(guarded.passes(&numbered(of_sender(RST), 1000)));
+            assert!(guarded.passes(&next));
+            advance_clock_ns(7439 * S_NS);
+            assert_eq!(guarded.passes(&of_other), lasts);
+        }
+    }
+}
+
+#[test]
+fn a_fin_with_a_guessed_sequence_number_closes_nothing() {
+    let mut guarded = Guarded::by(POLICY);
+    guarded.connect(5000);
+    let mut guessed = tcp(SERVER, 443, CLIENT, 5000, FIN | ACK);
+    guessed[38..42].copy_from_slice(&0x4000_0000_u32.to_be_bytes());
+    assert!(guarded.passes(&guessed) && guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, FIN | ACK)));
+    advance_clock_ns(7439 * S_NS);
+    assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)), "half closed is open");
+}
+
+#[test]
+fn a_forged_answer_does_not_keep_the_real_one_from_establishing_a_connection() {
+    let mut forged = tcp(SERVER, 443, CLIENT, 5000, SYN | ACK);
+    forged[38..46].copy_from_slice(&[0x40; 8]);
+    let real = tcp(SERVER, 443, CLIENT, 5000, SYN | ACK);
+    for answers in [[&forged, &real], [&real, &forged]] {
+        let mut guarded = Guarded::by(POLICY);
+        assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, SYN)));
+        assert!(answers.iter().all(|answer| guarded.passes(answer)));
+        assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)));
+        advance_clock_ns(7439 * S_NS);
+        assert!(guarded.passes(&real));
     }
 }
 
@@ -342,26 +393,36 @@ fn no_host_has_more_flows_than_its_share() {
     let limits = "connections_max = 100\nconnections_per_host_max = 4\nopening_per_host_max = 2";
     let mut guarded = Guarded::by(&POLICY.replace("connections_max = 4", limits));
     let other = "10.0.0.2";
-    assert!((1..3).all(|port| guarded.passes(&udp(CLIENT, port, SERVER, 53))));
-    assert!(!guarded.passes(&udp(CLIENT, 3, SERVER, 53)), "two without an answer");
     assert!(guarded.passes(&udp(other, 3, SERVER, 53)));
-    (1..3).for_each(|port| assert!(guarded.passes(&udp(SERVER, 53, CLIENT, port))));
-    (3..5).for_each(|port| guarded.connect(port));
-    assert!(!guarded.passes(&tcp(CLIENT, 5, SERVER, 443, SYN)), "four in all");
-    assert_eq!(guarded.denied(Denial::NoRoom), 2);
+    // Each may be forged, with the host's address: the oldest one without an answer gives way.
+    assert!((1..50).all(|port| guarded.passes(&udp(CLIENT, port, SERVER, 53))));
+    assert_eq!(guarded.harness.function().connection_count(), 3);
+    (48..50).for_each(|port| assert!(guarded.passes(&udp(SERVER, 53, CLIENT, port))));
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 47)), "it is no longer known");
+    (1..3).for_each(|port| guarded.connect(port));
+    // Four in all: the oldest answered one gives way, as there is none without an answer.
+    guarded.connect(3);
+    assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 48)));
+    assert!(guarded.passes(&udp(SERVER, 53, CLIENT, 49)));
+    guarded.connect(4);
+    assert!(guarded.passes(&udp(SERVER, 53, other, 3)), "another host loses none");
+    let refused = guarded.denied(Denial::NoRoom);
+    assert!(!guarded.passes(&tcp(CLIENT, 5, SERVER, 443, SYN)), "four established ones");
+    assert_eq!(guarded.denied(Denial::NoRoom), refused + 1);
     // A closing entry gives way to the next flow of the same ports.
     assert!(guarded.passes(&tcp(CLIENT, 3, SERVER, 443, RST)));
     guarded.connect(3);
-    advance_clock_ns(120 * S_NS);
+    assert!(guarded.passes(&tcp(CLIENT, 3, SERVER, 443, RST)));
     guarded.connect(5);
-    assert_eq!(guarded.harness.function().connection_count(), 3);
+    assert!((1..3).all(|port| guarded.passes(&tcp(SERVER, 443, CLIENT, port, ACK))));
     // Outside, a host may have any address of its /64. Inside, several hosts share one.
-    for (server, clients, passes) in [
-        ("fd00::1", ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::3"], [true, true, false, true]),
-        ("2001:db8::1", ["fd00::1", "fd00::2", "fd00::3", "fd00:0:0:1::3"], [true; 4]),
+    for (server, clients, count) in [
+        ("fd00::1", ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::3"], 3),
+        ("2001:db8::1", ["fd00::1", "fd00::2", "fd00::3", "fd00:0:0:1::3"], 4),
     ] {
         let mut guarded = Guarded::by(&format!("{limits}\n{OPEN}"));
-        assert_eq!(clients.map(|client| guarded.passes(&udp(client, 1, server, 53))), passes);
+        assert!(clients.iter().all(|client| guarded.passes(&udp(client, 1, server, 53))));
+        assert_eq!(guarded.harness.function().connection_count(), count);
     }
 }
 

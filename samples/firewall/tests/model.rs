@@ -116,6 +116,8 @@ struct Flow {
     /// TCP: the originator has acknowledged the answer.
     established: bool,
     closing: bool,
+    /// Whether the RST that made it closing came from the originator.
+    reset_by: Option<bool>,
     fins: (bool, bool),
 }
 
@@ -148,15 +150,24 @@ impl Model {
             let passes = may_begin && self.rules.iter().find(|rule| rule.fits(step)).is_some_and(|rule| rule.allow);
             if passes {
                 let fins = (false, false);
-                let flow = Flow { until_s: now_s + 30, answered: false, established: false, closing: false, fins };
+                let until_s = now_s + 30;
+                let flow = Flow { until_s, answered: false, established: false, closing: false, reset_by: None, fins };
                 self.flows.insert(there, flow);
                 self.flows.remove(&back).filter(|_| step.kind == Kind::Icmp).map(|flow| self.flows.insert(back, flow));
             }
             return passes;
         };
         let flow = self.flows.get_mut(&began).unwrap();
+        let goes_on_anyway = step.flags & (RST | SYN) == 0 && flow.reset_by == Some(began == there);
+        if goes_on_anyway {
+            (flow.closing, flow.reset_by) = (false, None);
+        }
+        let until_s = flow.until_s;
         if !flow.closing {
             flow.meet(step, began == there, now_s);
+        }
+        if goes_on_anyway && flow.closing {
+            flow.until_s = until_s;
         }
         true
     }
@@ -168,8 +179,11 @@ impl Flow {
             let has = |flag| step.flags & flag != 0;
             self.established |= self.answered && by_beginner && has(ACK) && !has(RST);
             self.answered |= !by_beginner && has(SYN);
-            self.fins = (self.fins.0 || (has(FIN) && by_beginner), self.fins.1 || (has(FIN) && !by_beginner));
+            // Of a side that has not begun, no sequence number is right.
+            let closes = has(FIN) && (by_beginner || self.answered);
+            self.fins = (self.fins.0 || (closes && by_beginner), self.fins.1 || (closes && !by_beginner));
             self.closing = self.established && (has(RST) || self.fins == (true, true));
+            self.reset_by = (self.closing && has(RST)).then_some(by_beginner);
         } else {
             self.answered |= !by_beginner;
         }
