@@ -3,6 +3,13 @@
 //! A remembered flow stays with its backend, unless that is down. A new flow goes to the backend that the table gives,
 //! and is remembered. So a change of backends moves no existing flow. A balancer that has forgotten a flow, or never
 //! saw it, still finds the same backend for it in most cases.
+//!
+//! ```text
+//!   first packet, or a SYN --> New --another packet, no SYN--> Kept
+//! ```
+//!
+//! Strangers fill the table with SYNs and single datagrams. So when it is full, new flows give way to each other as long
+//! as they take a share of it, and kept ones only below that.
 
 use core::fmt::Write;
 use core::hash::{Hash, Hasher};
@@ -35,6 +42,29 @@ impl State {
     }
 }
 
+/// How long after its last packet a flow keeps its backend in spite of a SYN: one that is sent again, or forged, must
+/// not move it.
+const SYN_KEEPS_NS: u64 = 60 * 1_000_000_000;
+/// How long a silent flow must still find its backend: as long as established TCP may be silent (RFC 5382, REQ-5).
+pub const FLOW_SILENT_NS: u64 = 7_440 * 1_000_000_000;
+/// New flows can always take this part of the table, so that they live to their second packet.
+const NEW_PART: usize = 8;
+
+/// A queue of the flow table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Flows of which nothing but a first packet, or SYNs, have come.
+    New,
+    /// All others.
+    Kept,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    backend: Backend,
+    queue: Queue,
+}
+
 #[derive(Clone, Debug)]
 struct Member {
     config: BackendConfig,
@@ -48,7 +78,9 @@ struct Member {
 pub struct Backends {
     members: Vec<Member>,
     maglev: Maglev,
-    flows: Lru<FlowKey, Backend>,
+    flows: Lru<FlowKey, Flow, 2>,
+    /// The number of flows in [`Queue::New`].
+    new_count: usize,
 }
 
 impl Backends {
@@ -61,7 +93,8 @@ impl Backends {
             Member { config, order, state: State::Up, packets: 0 }
         };
         let members = config.backends.into_iter().map(member).collect();
-        let mut backends = Self { members, maglev: Maglev::new(places), flows: Lru::with_capacity(config.connections) };
+        let flows = Lru::with_capacity(config.connections);
+        let mut backends = Self { members, maglev: Maglev::new(places), flows, new_count: 0 };
         backends.fill();
         backends
     }
@@ -69,18 +102,48 @@ impl Backends {
     /// Draws a new hash key for the flow table. The backend of new flows does not depend on it.
     pub fn rekey(&mut self) {
         self.flows.rekey();
+        self.new_count = 0;
     }
 
-    /// Returns the backend for a packet of a flow. A packet that begins a connection starts a new flow.
+    /// Returns the backend for a packet of a flow. A SYN starts a new flow, unless the flow was used just before.
     #[inline]
-    pub fn choose(&mut self, flow: FlowKey, begins: bool, now_ns: u64) -> Option<Backend> {
+    pub fn choose(&mut self, flow: FlowKey, is_syn: bool, now_ns: u64) -> Option<Backend> {
         let known = self.flows.find(&flow);
-        let kept =
-            known.filter(|_| !begins).map(|id| *self.flows.value(id)).filter(|it| self.state(*it) != State::Down);
-        // None, if the flow's backend is down and there is no other.
-        let backend = kept.or_else(|| self.maglev.backend(hash(&flow)))?;
-        self.remember_at(known, flow, backend, now_ns);
+        if let Some(id) = known {
+            let Flow { backend, queue } = *self.flows.value(id);
+            let goes_on = !is_syn || now_ns.saturating_sub(self.flows.used_ns(id)) < SYN_KEEPS_NS;
+            if goes_on && self.state(backend) != State::Down {
+                let is_kept = queue == Queue::Kept || !is_syn;
+                self.touch(id, queue, if is_kept { Queue::Kept } else { Queue::New }, now_ns);
+                return Some(backend);
+            }
+        }
+        self.choose_anew(known, flow, now_ns)
+    }
+
+    /// Assigns a flow by the table. `None`, if the flow's backend is down and there is no other.
+    #[inline(never)]
+    fn choose_anew(&mut self, known: Option<Id>, flow: FlowKey, now_ns: u64) -> Option<Backend> {
+        let backend = self.maglev.backend(hash(&flow))?;
+        match known {
+            Some(id) => {
+                let queue = self.flows.value(id).queue;
+                self.flows.value_mut(id).backend = backend;
+                self.touch(id, queue, Queue::New, now_ns);
+            }
+            None => self.insert(flow, Flow { backend, queue: Queue::New }, now_ns),
+        }
         Some(backend)
+    }
+
+    #[inline]
+    fn touch(&mut self, id: Id, before: Queue, queue: Queue, now_ns: u64) {
+        if before != queue {
+            self.flows.value_mut(id).queue = queue;
+            self.new_count += usize::from(queue == Queue::New);
+            self.new_count -= usize::from(before == Queue::New);
+        }
+        self.flows.touch(id, queue as usize, now_ns);
     }
 
     /// Returns the backend for an ICMP error about a flow. The quoted packet may have no ports, as a later fragment has
@@ -88,30 +151,47 @@ impl Backends {
     /// not known by either key, its ports decide, as they would in each balancer with the same backends. The error is not
     /// remembered.
     pub fn choose_for_error(&self, flow: Option<FlowKey>, portless: FlowKey) -> Option<Backend> {
-        let backend_of = |key: FlowKey| self.flows.find(&key).map(|id| *self.flows.value(id));
+        let backend_of = |key: FlowKey| self.flows.find(&key).map(|id| self.flows.value(id).backend);
         let known = [flow, Some(portless)].into_iter().flatten().filter_map(backend_of);
         let known = { known }.find(|it| self.state(*it) != State::Down);
         known.or_else(|| self.maglev.backend(hash(&flow?)))
     }
 
-    /// Remembers that a flow belongs to a backend. If the table is full, forgets the flow unseen for longest.
-    pub fn remember(&mut self, flow: FlowKey, backend: Backend, now_ns: u64) {
-        self.remember_at(self.flows.find(&flow), flow, backend, now_ns);
+    /// Remembers that what goes between two addresses without ports belongs to a backend.
+    pub fn remember(&mut self, portless: FlowKey, backend: Backend, now_ns: u64) {
+        match self.flows.find(&portless) {
+            Some(id) => {
+                let queue = self.flows.value(id).queue;
+                self.flows.value_mut(id).backend = backend;
+                self.touch(id, queue, Queue::Kept, now_ns);
+            }
+            None => self.insert(portless, Flow { backend, queue: Queue::New }, now_ns),
+        }
     }
 
-    /// Remembers it where it is known already, if it is.
-    #[inline]
-    fn remember_at(&mut self, known: Option<Id>, flow: FlowKey, backend: Backend, now_ns: u64) {
-        if let Some(id) = known {
-            *self.flows.value_mut(id) = backend;
-            return self.flows.touch(id, 0, now_ns);
+    /// Adds a flow. If the table is full, forgets another one.
+    fn insert(&mut self, flow: FlowKey, value: Flow, now_ns: u64) {
+        if self.flows.len() == self.flows.capacity() {
+            self.forget_one(now_ns);
         }
-        if self.flows.len() == self.flows.capacity()
-            && let Some((oldest, _)) = self.flows.oldest(0)
-        {
-            self.flows.remove(oldest);
+        if self.flows.insert(flow, value, value.queue as usize, now_ns).is_some() {
+            self.new_count += 1;
         }
-        self.flows.insert(flow, backend, 0, now_ns);
+    }
+
+    /// Forgets the flow unseen for longest: of the kept ones, if that has been silent for too long or if new ones take
+    /// less than their share, and else of the new ones.
+    fn forget_one(&mut self, now_ns: u64) {
+        let kept = self.flows.oldest(Queue::Kept as usize);
+        let is_over = |used_ns: u64| now_ns.saturating_sub(used_ns) >= FLOW_SILENT_NS;
+        let has_share = self.new_count > self.flows.capacity() / NEW_PART;
+        let forgotten = match (kept, self.flows.oldest(Queue::New as usize)) {
+            (Some((id, used_ns)), new) if new.is_none() || !has_share || is_over(used_ns) => id,
+            (_, Some((id, _))) => id,
+            (_, None) => return,
+        };
+        let (_, flow) = self.flows.remove(forgotten);
+        self.new_count -= usize::from(flow.queue == Queue::New);
     }
 
     /// Counts a packet for a backend, and returns where that is; none, if it is down.

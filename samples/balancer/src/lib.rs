@@ -15,7 +15,7 @@ pub mod backends;
 pub mod config;
 pub mod maglev;
 
-use backends::{Backends, State};
+use backends::{Backends, FLOW_SILENT_NS, State};
 use config::{BackendConfig, Config, Mac};
 use maglev::Backend;
 use pinion_sdk::fragments::{Arrival, Fragments, Limits};
@@ -49,9 +49,6 @@ impl Dropped {
         Self { unreadable, bad_error, no_backend }
     }
 }
-
-/// How long a silent flow must still find its backend: as long as established TCP may be silent (RFC 5382, REQ-5).
-const FLOW_SILENT_NS: u64 = 7_440 * 1_000_000_000;
 
 impl Function for Balancer {
     fn init(config: &[u8]) -> Result<Self, InitError> {
@@ -131,7 +128,7 @@ impl Balancer {
         match headers.reported(frame) {
             Ok(None) => {
                 let flow = headers.flow().unwrap_or(portless);
-                let chosen = self.backends.choose(flow, begins(headers.tcp_flags), now_ns);
+                let chosen = self.backends.choose(flow, is_syn(headers.tcp_flags), now_ns);
                 match chosen {
                     // For errors that quote a fragment without ports of the answer.
                     Some(backend) if headers.fragment.is_some() => self.backends.remember(portless, backend, now_ns),
@@ -195,7 +192,7 @@ impl Balancer {
     }
 }
 
-fn begins(flags: Option<TcpFlags>) -> bool {
+fn is_syn(flags: Option<TcpFlags>) -> bool {
     flags.is_some_and(|flags| flags.syn() && !flags.ack())
 }
 

@@ -116,11 +116,45 @@ fn a_connection_stays_where_it_is_when_its_backend_drains_and_a_new_one_goes_els
     assert_eq!(say(&mut balancer, "drain a"), "ok\n");
     let kept: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
     assert_eq!(kept, before);
+    // A SYN that is sent again, or forged.
+    advance_clock_ns(SYN_KEEPS_NS - 1);
+    let again: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, SYN))).collect();
+    assert_eq!(again, before);
+    advance_clock_ns(SYN_KEEPS_NS);
     let anew: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, SYN))).collect();
     assert!(anew.iter().all(|backend| *backend != Some(0x0a)));
     assert_eq!(say(&mut balancer, "up a\n"), "ok\n");
     let others: Vec<_> = (0..100).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
     assert_eq!(others, anew, "they have begun elsewhere, and stay");
+}
+
+#[test]
+fn a_flood_of_first_packets_makes_the_balancer_forget_no_silent_flow_that_has_had_a_second_one() {
+    for flood in [|port| tcp(9, port, SYN), |port| udp(9, port)] {
+        let mut balancer = balancer(CONFIG);
+        for port in 0..500 {
+            assert_eq!(backend(&mut balancer, &tcp(1, port, SYN)), backend(&mut balancer, &tcp(1, port, ACK)));
+        }
+        // Now the table alone would send them elsewhere.
+        let before: Vec<_> = (0..500).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
+        assert_eq!(say(&mut balancer, "drain a"), "ok\n");
+        (0..5000).for_each(|port| assert!(backend(&mut balancer, &flood(port)).is_some()));
+        assert_eq!(balancer.function().flow_count(), 1000);
+        let after: Vec<_> = (0..500).map(|port| backend(&mut balancer, &tcp(1, port, ACK))).collect();
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn in_a_table_full_of_kept_flows_new_ones_live_to_their_second_packet() {
+    let mut balancer = balancer(CONFIG);
+    for port in 0..1000 {
+        let _ = [SYN, ACK].map(|flags| backend(&mut balancer, &tcp(1, port, flags)));
+    }
+    let first: Vec<_> = (0..120).map(|port| backend(&mut balancer, &tcp(2, port, SYN))).collect();
+    assert_eq!(say(&mut balancer, "drain a"), "ok\n");
+    let second: Vec<_> = (0..120).map(|port| backend(&mut balancer, &tcp(2, port, ACK))).collect();
+    assert_eq!(second, first);
 }
 
 #[test]
@@ -420,19 +454,42 @@ fn a_wrong_configuration_is_refused_with_what_is_wrong() {
 #[derive(Clone, Debug)]
 enum Step {
     Send { port: u16, flags: u8 },
+    Wait { seconds: u64 },
     Say { verb: &'static str, backend: u8 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (0..12_u16, prop_oneof![Just(SYN), Just(ACK)]).prop_map(|(port, flags)| Step::Send { port, flags }),
+        1 => prop_oneof![Just(59), Just(60), Just(7_440)].prop_map(|seconds| Step::Wait { seconds }),
         1 => (prop_oneof![Just("up"), Just("drain"), Just("down")], 0..3_u8)
             .prop_map(|(verb, backend)| Step::Say { verb, backend }),
     ]
 }
 
 /// Most flows that the balancer below remembers.
-const REMEMBERED: usize = 6;
+const REMEMBERED: usize = 9;
+/// How many of them may be new, if there are others.
+const NEW_MIN: usize = 1;
+/// How long a flow keeps its backend in spite of a SYN.
+const SYN_KEEPS_NS: u64 = 60_000_000_000;
+
+/// A flow in the model.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    port: u16,
+    backend: u8,
+    is_new: bool,
+    used_s: u64,
+}
+
+/// Forgets the oldest kept flow if new ones are few, or if it is too old; else the oldest new one.
+fn forget_one(known: &mut Vec<Known>, now_s: u64) {
+    let oldest = |is_new| known.iter().position(|flow| flow.is_new == is_new);
+    let are_few = known.iter().filter(|flow| flow.is_new).count() <= NEW_MIN;
+    let kept = oldest(false).filter(|at| are_few || now_s - known[*at].used_s >= 7_440);
+    known.remove(kept.or(oldest(true)).or(oldest(false)).unwrap());
+}
 
 #[test]
 fn an_instance_is_kept_for_as_long_after_its_last_packet_as_a_flow_may_be_silent() {
@@ -454,9 +511,13 @@ proptest! {
         let config = CONFIG.replace("connections 1000", &format!("connections {REMEMBERED}"));
         let mut balancer = balancer(&config);
         let mut states = ["up"; 3];
-        let mut known: Vec<(u16, u8)> = Vec::new();
+        let (mut known, mut now_s) = (Vec::<Known>::new(), 0);
         for step in steps {
             match step {
+                Step::Wait { seconds } => {
+                    advance_clock_ns(seconds * 1_000_000_000);
+                    now_s += seconds;
+                }
                 Step::Say { verb, backend } => {
                     states[usize::from(backend)] = verb;
                     let name = char::from(b'a' + backend);
@@ -467,19 +528,26 @@ proptest! {
                     for (name, state) in ["a", "b", "c"].iter().zip(states) {
                         let _ = say(&mut fresh, &format!("{state} {name}"));
                     }
-                    let there = known.iter().position(|(of, _)| *of == port);
-                    let kept = there.map(|at| known[at].1).filter(|backend| {
-                        flags != SYN && states[usize::from(backend - 0x0a)] != "down"
+                    let before = known.clone();
+                    let there = known.iter().position(|flow| flow.port == port).map(|at| known.remove(at));
+                    let kept = there.filter(|flow| {
+                        (flags != SYN || now_s - flow.used_s < 60) && states[usize::from(flow.backend - 0x0a)] != "down"
                     });
-                    let expected = kept.or_else(|| where_new_ones_go(&mut fresh, port));
+                    let expected = kept.map(|flow| flow.backend).or_else(|| where_new_ones_go(&mut fresh, port));
                     prop_assert_eq!(backend(&mut balancer, &tcp(1, port, flags)), expected);
-                    if let Some(expected) = expected {
-                        match there {
-                            Some(at) => _ = known.remove(at),
-                            None if known.len() == REMEMBERED => _ = known.remove(0),
-                            None => {}
+                    match (expected, there) {
+                        (Some(backend), there) => {
+                            if there.is_none() && known.len() == REMEMBERED {
+                                forget_one(&mut known, now_s);
+                            }
+                            let is_new = kept.is_none_or(|flow| flow.is_new && flags == SYN);
+                            known.push(Known { port, backend, is_new, used_s: now_s });
                         }
-                        known.push((port, expected));
+                        // It stays as it was.
+                        (None, Some(_)) => {
+                            known = before;
+                        }
+                        (None, None) => {}
                     }
                 }
             }
