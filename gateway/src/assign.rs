@@ -159,6 +159,11 @@ impl Assigner {
         self.own_addresses = own_addresses;
     }
 
+    /// Sets a port's hardware address.
+    pub(crate) fn set_station(&mut self, port: PortIndex, station: EthernetAddress) {
+        self.own_addresses.set_station(port, station);
+    }
+
     /// Drops packets whose sources are not reached as `reverse_paths` ask.
     pub(crate) fn ask_for_reverse_paths(&mut self, reverse_paths: ReversePaths) {
         self.reverse_paths = reverse_paths;

@@ -155,6 +155,7 @@ impl Gateway {
         let mut assigner = Assigner::timed_by(misses, flows_max, instances_max, pending_max, outbox);
         assigner.set_own_addresses(own_addresses);
         assigner.ask_for_reverse_paths(reverse_paths);
+        ports.iter().for_each(|state| assigner.set_station(state.index, state.station));
         let invoke_name = invoke.as_mut().map(|port| {
             port.set_index(PortIndex(port_count as u16));
             INVOKE_PORT
@@ -356,11 +357,13 @@ impl Gateway {
     fn poll_link_state(&mut self, now_ns: u64) {
         if now_ns.saturating_sub(self.facts_ns) >= FACTS_INTERVAL_NS {
             self.facts_ns = now_ns;
-            let Self { ports, out, bin, .. } = self;
+            let Self { ports, assigner, out, bin, .. } = self;
             for state in ports {
                 state.port.tend();
                 let facts = state.port.facts();
-                match state.follow(&facts) {
+                let followed = state.follow(&facts);
+                assigner.set_station(state.index, state.station);
+                match followed {
                     Followed::IsAsBefore => {}
                     Followed::IsNew => out.forget_stations(state.network_indices()),
                     Followed::WentDown => out.link_went_down(state, bin),

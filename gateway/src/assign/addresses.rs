@@ -6,10 +6,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use pinion_mma::id::PortIndex;
+use smoltcp::wire::EthernetAddress;
 
 use crate::drops::DropReason;
 use crate::headers::{FlowKey, Ingress, Vlan};
-use crate::neighbors::network::NetworkSetup;
+use crate::neighbors::network::{NetworkSetup, link_local_of};
 
 /// Whom a packet is for, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub(crate) struct OwnAddresses {
 struct OfNetwork {
     ipv4: Box<[Ipv4Addr]>,
     ipv6: Box<[Ipv6Addr]>,
+    /// The one that follows from the port's hardware address, if there are others of IPv6.
+    link_local: Option<Ipv6Addr>,
     /// Those for broadcast to the networks that it has an address in.
     broadcast: Box<[Ipv4Addr]>,
 }
@@ -46,6 +50,13 @@ impl OwnAddresses {
         Self { ports: ports.map(|networks| networks.iter().map(of_network).collect()).collect() }
     }
 
+    /// Sets a port's hardware address, from which its link-local addresses follow.
+    pub(crate) fn set_station(&mut self, port: PortIndex, station: EthernetAddress) {
+        for (_, network) in self.ports.get_mut(usize::from(port.0)).into_iter().flatten() {
+            network.link_local = (!network.ipv6.is_empty()).then(|| link_local_of(station));
+        }
+    }
+
     fn of(&self, ingress: Ingress) -> Option<&OfNetwork> {
         let networks = self.ports.get(usize::from(ingress.port.0))?;
         networks.iter().find(|(vlan, _)| *vlan == ingress.vlan).map(|(_, network)| network)
@@ -55,7 +66,7 @@ impl OwnAddresses {
     pub(crate) fn has(&self, ingress: Ingress, address: IpAddr) -> bool {
         self.of(ingress).is_some_and(|network| match address {
             IpAddr::V4(address) => network.ipv4.binary_search(&address).is_ok(),
-            IpAddr::V6(address) => network.ipv6.binary_search(&address).is_ok(),
+            IpAddr::V6(address) => network.has_v6(address),
         })
     }
 
@@ -95,7 +106,11 @@ impl OfNetwork {
         ipv4.sort_unstable();
         ipv6.sort_unstable();
         broadcast.sort_unstable();
-        Self { ipv4: ipv4.into(), ipv6: ipv6.into(), broadcast: broadcast.into() }
+        Self { ipv4: ipv4.into(), ipv6: ipv6.into(), link_local: None, broadcast: broadcast.into() }
+    }
+
+    fn has_v6(&self, address: Ipv6Addr) -> bool {
+        self.link_local == Some(address) || self.ipv6.binary_search(&address).is_ok()
     }
 }
 
@@ -122,7 +137,7 @@ fn judge_ipv4(source: Ipv4Addr, destination: Ipv4Addr, network: Option<&OfNetwor
 fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, network: Option<&OfNetwork>) -> Option<Destination> {
     let is_of_no_host =
         |address: Ipv6Addr| address.is_unspecified() || address.is_loopback() || address.to_ipv4_mapped().is_some();
-    let is_own = network.is_some_and(|network| network.ipv6.binary_search(&source).is_ok());
+    let is_own = network.is_some_and(|network| network.has_v6(source));
     if is_own || source.is_multicast() || is_of_no_host(source) || is_of_no_host(destination) {
         return None;
     }
@@ -137,7 +152,6 @@ fn judge_ipv6(source: Ipv6Addr, destination: Ipv6Addr, network: Option<&OfNetwor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinion_mma::id::PortIndex;
 
     const TAGGED: Vlan = Vlan { id: 7, inner_id: 0 };
     /// A VLAN in which the first port has an address.
@@ -210,6 +224,28 @@ mod tests {
             assert_eq!(judge_at(0, TAGGED, source, destination), Ok(Destination::Host));
             assert_eq!(judge_at(9, Vlan::UNTAGGED, source, destination), Ok(Destination::Host), "no such port");
         }
+    }
+
+    #[test]
+    fn the_link_local_address_that_a_port_has_beside_others_is_its_own_and_follows_its_hardware_address() {
+        let mut own = own();
+        let ingress = |port| Ingress { port: PortIndex(port), vlan: Vlan::UNTAGGED };
+        let is_martian = |own: &OwnAddresses, port, source: &str| {
+            let flow = FlowKey::ipv6(source.parse().unwrap(), "fd77::9".parse().unwrap(), 17, ingress(port));
+            own.judge(&flow) == Err(DropReason::Martian)
+        };
+        for (station, link_local) in [(1, "fe80::ff:fe00:1"), (2, "fe80::ff:fe00:2")] {
+            [0, 1]
+                .into_iter()
+                .for_each(|port| own.set_station(PortIndex(port), EthernetAddress([2, 0, 0, 0, 0, station])));
+            assert_eq!(
+                [0, 1].map(|port| is_martian(&own, port, link_local)),
+                [true, false],
+                "the second has no others"
+            );
+            assert!(own.has(ingress(0), link_local.parse().unwrap()));
+        }
+        assert!(!is_martian(&own, 0, "fe80::ff:fe00:1"), "another's now");
     }
 
     #[test]

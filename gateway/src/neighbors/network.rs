@@ -164,7 +164,7 @@ impl Network {
 }
 
 /// Returns the link-local address that is made of a hardware address (modified EUI-64).
-fn link_local_of(station: EthernetAddress) -> Ipv6Addr {
+pub(crate) fn link_local_of(station: EthernetAddress) -> Ipv6Addr {
     let [a, b, c, d, e, f] = station.0;
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
