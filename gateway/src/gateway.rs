@@ -19,6 +19,7 @@
 //! Every call is bounded. For each port it receives a burst, or continues with one new client of the last burst
 //! (`deferred_burst.rs`), and transmits a burst. It reads a few commands and sweeps a slice of the tables.
 
+mod announcements;
 mod buffer_return;
 mod config;
 mod deferred_burst;

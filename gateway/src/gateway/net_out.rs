@@ -15,6 +15,7 @@ use pinion_mma::id::Sender;
 use pinion_mma::link::Outbound;
 use smoltcp::wire::{EthernetAddress, EthernetFrame};
 
+use super::announcements::{Conflict, announce};
 use super::buffer_return::BufferReturn;
 use super::{Gateway, PortState};
 use crate::drops::DropReason;
@@ -30,8 +31,6 @@ use crate::neighbors::waiting::WaitingFrames;
 
 /// Neighbours that are looked at in one sweep.
 const LOOKED_AT: usize = NEIGHBORS_MAX / 16;
-/// Announcements in one sweep.
-const ANNOUNCED_AT_ONCE: usize = 8;
 /// Ways to addresses that were looked up of late, and for how long they are used without another look.
 const RECENT: usize = 256;
 const RECENT_NS: u64 = 1_000_000_000;
@@ -188,7 +187,7 @@ impl PortState {
     }
 
     /// Sends a message of the node's own, which `write` writes.
-    fn send_own(&mut self, bin: &mut BufferReturn, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
+    pub(super) fn send_own(&mut self, bin: &mut BufferReturn, write: impl FnOnce(&mut [u8]) -> Option<usize>) {
         if self.is_down {
             return;
         }
@@ -264,7 +263,14 @@ impl Gateway {
         let asker = EthernetFrame::new_checked(frame.bytes()).map(|frame| frame.src_addr());
         let heard = match read(network, state.station, frame.space_mut(), len) {
             Ok(heard) => heard,
-            Err(reason) => return bin.drop_frame(frame, reason),
+            Err(reason) => {
+                if reason == DropReason::AddressConflict
+                    && let (Some(address), Ok(station)) = (messages::claimed(frame.bytes()), asker)
+                {
+                    state.announcements.note_conflict(Conflict { network: index, address, station });
+                }
+                return bin.drop_frame(frame, reason);
+            }
         };
         state.set_tags(index, tags);
         let known = heard.told.and_then(|told| out.table.note(index, told, now_ns));
@@ -290,19 +296,15 @@ impl Gateway {
         }
     }
 
-    /// Asks for neighbours again and gives up those that do not answer, a part of them at a time; and announces the
-    /// node's addresses, if it has just started.
+    /// Asks for neighbours again and gives up those that do not answer, a part of them at a time; and tells others of the
+    /// node's addresses.
     pub(super) fn keep_neighbors(&mut self, now_ns: u64) {
         let Self { ports, bin, out, .. } = self;
         let NetOut { table, waiting, .. } = out;
         let view = Arc::clone(bin.observer.neighbors());
         table.go_round(LOOKED_AT, now_ns, &view, |due| follow(ports, bin, waiting, due));
         for state in ports.iter_mut() {
-            for _ in 0..ANNOUNCED_AT_ONCE {
-                if !announce_next(state, bin) {
-                    break;
-                }
-            }
+            announce(state, bin, now_ns);
         }
     }
 }
@@ -373,20 +375,6 @@ fn follow(ports: &mut [PortState], bin: &mut BufferReturn, waiting: &mut Waiting
             }
         }
     }
-}
-
-/// Announces the next of a port's addresses that is not announced yet. Returns whether there was one.
-fn announce_next(state: &mut PortState, bin: &mut BufferReturn) -> bool {
-    let station = state.station;
-    let networks = state.networks.iter().enumerate();
-    let next =
-        networks.flat_map(|(at, network)| network.announced().map(move |address| (at, address))).nth(state.announced);
-    let Some((at, address)) = next else { return false };
-    state.announced += 1;
-    let networks = std::mem::take(&mut state.networks);
-    state.send_own(bin, |space| Some(messages::write_announcement(&networks[at], station, space, address)));
-    state.networks = networks;
-    true
 }
 
 #[cold]

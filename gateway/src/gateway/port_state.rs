@@ -6,6 +6,7 @@ use pinion_mma::buffer::Frame;
 use pinion_mma::id::PortIndex;
 use smoltcp::wire::EthernetAddress;
 
+use super::announcements::Announcements;
 use super::buffer_return::BufferReturn;
 use super::config::PortSetup;
 use super::deferred_burst::DeferredBurst;
@@ -35,8 +36,7 @@ pub(super) struct PortState {
     pub(super) first_network: u16,
     /// Whether its link was down when the device was queried last, at most a second ago.
     pub(super) is_down: bool,
-    /// How many of its addresses have been announced.
-    pub(super) announced: usize,
+    pub(super) announcements: Announcements,
     pub(super) answer_rate: AnswerRate,
     pub(super) promiscuous: Promiscuous,
     pub(super) deferred: DeferredBurst,
@@ -68,7 +68,7 @@ impl PortState {
             (false, true) => Followed::WentDown,
             (false, false) if !is_other => Followed::IsAsBefore,
             (_, false) => {
-                self.announced = 0;
+                self.announcements.restart();
                 Followed::IsNew
             }
             (true, true) => Followed::IsAsBefore,
@@ -133,7 +133,7 @@ fn port_state(index: PortIndex, setup: PortSetup, burst: usize, first_network: u
         networks: networks.iter().map(|network| Network::new(network, station)).collect(),
         first_network,
         is_down: facts.link.is_down(),
-        announced: 0,
+        announcements: Announcements::new(),
         answer_rate: AnswerRate::new(),
         promiscuous: port.promiscuous(),
         deferred: DeferredBurst::new(burst),

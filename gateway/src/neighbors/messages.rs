@@ -92,7 +92,7 @@ pub fn read_arp(
         return Err(DropReason::BadSource);
     }
     if network.has_v4(source_protocol_addr) {
-        return Err(DropReason::AddressConflict);
+        return Err(claim_by(source_hardware_addr, station));
     }
     let is_to_us = frame.get(..6) == Some(&station.0[..]);
     let how = if operation == ArpOperation::Reply && is_to_us { How::Answer } else { How::Unasked };
@@ -134,7 +134,7 @@ pub fn read_discovery(
     let message = discovery(space, len)?;
     match message.message {
         NdiscRepr::NeighborSolicit { target_addr, lladdr } => {
-            let Solicitation { told, asker_station } = solicitation(network, &message, target_addr, lladdr)?;
+            let Solicitation { told, asker_station } = solicitation((network, station), &message, target_addr, lladdr)?;
             if !network.has_v6(target_addr) {
                 return Ok(Heard { told, answer_len: None });
             }
@@ -151,10 +151,27 @@ pub fn read_discovery(
             Ok(Heard { told, answer_len: Some(answer_len) })
         }
         NdiscRepr::NeighborAdvert { flags, target_addr, lladdr } => {
-            let told = advertisement(network, &message, flags, target_addr, lladdr)?;
+            let told = advertisement((network, station), &message, flags, target_addr, lladdr)?;
             Ok(Heard { told: Some(told), answer_len: None })
         }
         _ => Err(DropReason::NotForUs),
+    }
+}
+
+/// Returns why a message is dropped by which a station claims an address of the node's. The node's own messages may come
+/// back to it.
+fn claim_by(station: EthernetAddress, own: EthernetAddress) -> DropReason {
+    if station == own { DropReason::NotForUs } else { DropReason::AddressConflict }
+}
+
+/// Returns the address of the node's that is claimed by a message that was refused as [`DropReason::AddressConflict`].
+pub(crate) fn claimed(frame: &[u8]) -> Option<IpAddr> {
+    let message = frame.get(payload_offset(frame)..)?;
+    let v6 = |at: usize| Some(IpAddr::V6(message.get(at..)?.first_chunk::<16>().copied()?.into()));
+    match frame.get(payload_offset(frame) - 2..)?.first_chunk().copied().map(u16::from_be_bytes)? {
+        ETHERTYPE_ARP => Some(IpAddr::V4(message.get(14..)?.first_chunk::<4>().copied()?.into())),
+        _ if *message.get(IPV6_HEADER)? == u8::from(Icmpv6Message::NeighborAdvert) => v6(IPV6_HEADER + 8),
+        _ => v6(8),
     }
 }
 
@@ -315,7 +332,7 @@ struct Solicitation {
 }
 
 fn solicitation(
-    network: &Network,
+    (network, station): (&Network, EthernetAddress),
     message: &Discovery<'_>,
     target: Ipv6Addr,
     stated: Option<RawHardwareAddress>,
@@ -330,7 +347,7 @@ fn solicitation(
             return Err(DropReason::BadNeighborMessage);
         }
     } else if network.has_v6(asker) {
-        return Err(DropReason::AddressConflict);
+        return Err(claim_by(asker_station, station));
     }
     if !asker_station.is_unicast() {
         return Err(DropReason::BadSource);
@@ -342,7 +359,7 @@ fn solicitation(
 }
 
 fn advertisement(
-    network: &Network,
+    (network, own): (&Network, EthernetAddress),
     message: &Discovery<'_>,
     flags: NdiscNeighborFlags,
     target: Ipv6Addr,
@@ -352,10 +369,10 @@ fn advertisement(
     if target.is_multicast() || (is_solicited && message.to.is_multicast()) {
         return Err(DropReason::BadNeighborMessage);
     }
-    if network.has_v6(target) {
-        return Err(DropReason::AddressConflict);
-    }
     let station = stated.map_or(Ok(message.frame_from), station_of)?;
+    if network.has_v6(target) {
+        return Err(claim_by(station, own));
+    }
     if !station.is_unicast() {
         return Err(DropReason::BadSource);
     }

@@ -144,12 +144,41 @@ fn a_port_with_another_hardware_address_announces_its_addresses_with_it_and_asks
     let of_before = sent(&mut rig);
     assert!(of_before.iter().all(|frame| frame[6..12] == before), "{of_before:?}");
     rig.pass(leaving::SECOND_NS);
-    let announced = sent(&mut rig);
+    let announced: Vec<_> = sent(&mut rig);
     assert_eq!((announced.len(), &announced[0]), (4, &arp_request((STATION, SERVER), SERVER)));
     rig.pass(5 * leaving::SECOND_NS);
     assert_eq!(sent(&mut rig), Vec::<Vec<u8>>::new(), "once");
     rig.leave(&to_peer);
     assert_eq!(rig.left(), [arp_request((STATION, SERVER), leaving::PEER)]);
+}
+
+#[test]
+fn an_address_that_other_stations_claim_is_defended_once_in_ten_seconds() {
+    let mut rig = Rig::new(1);
+    let announced = arp_request((STATION, SERVER), SERVER);
+    let sent = |rig: &mut Rig, ns| -> Vec<_> {
+        rig.pass(ns);
+        std::iter::from_fn(|| rig.peers[0].receive()).collect()
+    };
+    assert_eq!(sent(&mut rig, leaving::SECOND_NS).len(), 3, "it starts");
+    rig.send_and_poll(&vec![arp_request((CLIENT, SERVER), SERVER); 20]);
+    assert_eq!(sent(&mut rig, leaving::SECOND_NS / 10), vec![announced.clone()]);
+    rig.send_and_poll(&vec![arp_request((CLIENT, SERVER), SERVER); 20]);
+    assert_eq!(sent(&mut rig, 9 * leaving::SECOND_NS), Vec::<Vec<u8>>::new());
+    assert_eq!(sent(&mut rig, leaving::SECOND_NS), vec![announced.clone()]);
+    assert_eq!(sent(&mut rig, 30 * leaving::SECOND_NS), Vec::<Vec<u8>>::new(), "the other is quiet");
+    assert_eq!(rig.drops(DropReason::AddressConflict), 40);
+    rig.send_and_poll(&[announced]);
+    assert_eq!(sent(&mut rig, leaving::SECOND_NS), Vec::<Vec<u8>>::new(), "its own message came back");
+    let ours = "fd77::2".parse().unwrap();
+    rig.send_and_poll(&[frames::solicitation(ours, "fd77::9".parse().unwrap())]);
+    let defence = &sent(&mut rig, leaving::SECOND_NS)[..];
+    let [defence] = defence else { panic!("{defence:?}") };
+    assert_eq!(
+        (&defence[..6], defence[54], &defence[62..78]),
+        (&[0x33, 0x33, 0, 0, 0, 1][..], 136, &ours.octets()[..])
+    );
+    rig.assert_no_buffer_leaked();
 }
 
 #[test]

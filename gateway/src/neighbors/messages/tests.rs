@@ -240,6 +240,31 @@ fn one_that_advertises_an_address_of_the_node_is_told_apart() {
     assert_eq!(nd_answer(&frame), Err(DropReason::AddressConflict));
 }
 
+#[test]
+fn the_address_that_another_station_claims_is_told() {
+    let all: Ipv6Addr = "ff02::1".parse().unwrap();
+    let message = [&[136, 0, 0, 0, 0x20, 0, 0, 0][..], &OURS_V6.octets(), &[2, 1], &CLIENT].concat();
+    let packet = ipv6(CLIENT_V6, all, ICMPV6, 255, &icmpv6(CLIENT_V6, all, &message));
+    let of_v4 = arp_request((CLIENT, OURS_V4), CLIENT_V4);
+    let of_v6 = [ethernet(STATION, CLIENT, IPV6, &packet), frames::solicitation(OURS_V6, CLIENT_V6)];
+    for tags in [&[][..], &[(0x8100, 100)]] {
+        assert_eq!(claimed(&tagged(&of_v4, tags)), Some(OURS_V4.into()));
+        of_v6.iter().for_each(|frame| assert_eq!(claimed(&tagged(frame, tags)), Some(OURS_V6.into())));
+    }
+    (0..of_v4.len()).for_each(|len| assert_eq!(claimed(&of_v4[..len]).filter(|_| len < 32), None));
+}
+
+#[test]
+fn what_the_node_has_sent_is_no_other_stations_claim() {
+    let announced = |address: IpAddr| {
+        written(|network, space| write_announcement(network, EthernetAddress(STATION), space, address))
+    };
+    assert_eq!(arp_answer(&announced(OURS_V4.into())), Err(DropReason::NotForUs));
+    assert_eq!(nd_answer(&announced(OURS_V6.into())), Err(DropReason::NotForUs));
+    let asked = requested("fd77::9:8".parse::<Ipv6Addr>().unwrap(), None);
+    assert_eq!(nd_answer(&asked), Err(DropReason::NotForUs));
+}
+
 fn written(write: impl FnOnce(&Network, &mut [u8]) -> usize) -> Vec<u8> {
     let mut space = [0xee; MESSAGE_BYTES_MAX];
     let len = write(&network(Vlan::UNTAGGED), &mut space);
