@@ -16,22 +16,24 @@ use smoltcp::wire::{
 };
 
 use super::link_header::{self, LINK_HEADER_MAX, Tags};
+use super::listener_report;
 use super::network::Network;
 use crate::drops::DropReason;
 use crate::headers::payload_offset;
 
 const ETHERTYPE_ARP: u16 = 0x0806;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(super) const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ARP_BYTES: usize = 28;
 const IPV6_HEADER: usize = 40;
-/// The longest message that the node writes: a neighbour solicitation or advertisement with one option.
+/// A neighbour solicitation or advertisement with one option.
 const DISCOVERY_BYTES: usize = IPV6_HEADER + 32;
 /// Neighbour discovery stays on the link: a router that forwarded a message would have decreased the hop limit.
 const HOP_LIMIT: u8 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// Bytes that a message of the node may need.
-pub const MESSAGE_BYTES_MAX: usize = LINK_HEADER_MAX + DISCOVERY_BYTES;
+/// Bytes that a message of the node may need, whichever it is.
+pub const MESSAGE_BYTES_MAX: usize = LINK_HEADER_MAX + listener_report::PACKET_BYTES;
+const _: () = assert!(DISCOVERY_BYTES <= listener_report::PACKET_BYTES && ARP_BYTES <= DISCOVERY_BYTES);
 
 /// What a message of a neighbour says, and the length of the answer that was written over it, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +237,7 @@ pub(crate) fn station_of_group(group: IpAddr) -> EthernetAddress {
     }
 }
 
-fn group_station(group: Ipv6Addr) -> EthernetAddress {
+pub(super) fn group_station(group: Ipv6Addr) -> EthernetAddress {
     let [.., a, b, c, d] = group.octets();
     EthernetAddress([0x33, 0x33, a, b, c, d])
 }
@@ -390,7 +392,7 @@ fn station_of(stated: RawHardwareAddress) -> Result<EthernetAddress, DropReason>
 }
 
 /// The multicast group in which a holder of the address listens for solicitations.
-fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+pub(super) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., a, b, c] = address.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
 }

@@ -1,5 +1,5 @@
 //! The node as a neighbour of others on its links: which addresses it has there, which station has the address that a
-//! frame goes to, and what to ask and to answer (ARP, and neighbour discovery of RFC 4861).
+//! frame goes to, what to ask and to answer (ARP, and neighbour discovery of RFC 4861), and where it listens for that.
 //!
 //! ```text
 //!   frame that leaves --> network: next hop --> table --station--> Ethernet header
@@ -12,6 +12,7 @@
 
 pub(crate) mod answer_rate;
 pub(crate) mod link_header;
+pub(crate) mod listener_report;
 pub mod messages;
 pub mod network;
 pub mod reverse_path;

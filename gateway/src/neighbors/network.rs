@@ -86,6 +86,10 @@ impl Network {
         self.vlan
     }
 
+    pub(crate) fn link_local(&self) -> Option<Ipv6Addr> {
+        self.link_local
+    }
+
     pub(crate) fn tags(&self) -> Tags {
         self.tags
     }

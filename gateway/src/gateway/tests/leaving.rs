@@ -53,6 +53,7 @@ impl Rig {
             let arp = frame.len() == 42 && frame[12..14] == [8, 6] && frame[28..32] == frame[38..42];
             arp || (frame.len() > 54 && frame[12..14] == [0x86, 0xdd] && frame[54] == 136 && frame[0] == 0x33)
                 || (frame.len() == 46 && frame[32..36] == frame[42..46])
+                || is_report(frame)
         };
         std::iter::from_fn(|| self.peers[0].receive()).filter(|frame| !announces(frame)).collect()
     }
@@ -71,6 +72,11 @@ impl Rig {
         assert_eq!(self.left(), Vec::<Vec<u8>>::new(), "it does not leave");
         self.chain_drops(0).into_iter().filter(|drop| !before.contains(drop)).map(|(reason, _)| (reason, 1)).collect()
     }
+}
+
+/// Returns whether a frame, without tags, reports a group.
+pub(super) fn is_report(frame: &[u8]) -> bool {
+    frame.len() == 90 && frame[12..14] == [0x86, 0xdd] && frame[54..56] == [58, 0] && frame[62] == 143
 }
 
 /// A frame from the port's station, with this packet.
@@ -375,13 +381,29 @@ fn way_out(rig: &mut Rig, packet: &[u8]) -> usize {
 #[test]
 fn the_node_announces_its_addresses_in_all_networks_once() {
     let mut rig = Rig::routed(own());
-    rig.pass(SECOND_NS);
-    let left: Vec<_> = std::iter::from_fn(|| rig.peers[0].receive()).collect();
+    rig.pass(SECOND_NS / 2);
+    let left: Vec<_> = std::iter::from_fn(|| rig.peers[0].receive()).filter(|frame| !is_report(frame)).collect();
     let of_arp = |frame: &&Vec<u8>| frame[12..14] == [8, 6] || frame[16..18] == [8, 6];
     let vlan = arp_request((STATION, Ipv4Addr::new(10, 100, 0, 1)), Ipv4Addr::new(10, 100, 0, 1));
     let arps: Vec<_> = left.iter().filter(of_arp).cloned().collect();
     assert_eq!(arps, [request(SERVER), tagged(&vlan, &[(0x8100, 100)])]);
     assert_eq!(left.len(), 2 + 2, "and the IPv6 address, and the link-local one");
+}
+
+#[test]
+fn the_node_reports_the_groups_of_its_addresses_twice_when_it_starts_and_as_often_as_routers_ask() {
+    let mut rig = Rig::routed(own());
+    let mut reports = |ns| {
+        rig.pass(ns);
+        let reports = std::iter::from_fn(|| rig.peers[0].receive()).filter(|frame| is_report(frame));
+        reports.map(|frame| (frame[70], frame[87..90].to_vec())).collect::<Vec<_>>()
+    };
+    let of_both = |kind| [(kind, vec![0, 0, 2]), (kind, vec![0, 0, 1])];
+    assert_eq!(reports(SECOND_NS / 2), of_both(4), "it begins to listen");
+    assert_eq!(reports(SECOND_NS), of_both(2), "it goes on");
+    assert_eq!(reports(120 * SECOND_NS), []);
+    assert_eq!(reports(10 * SECOND_NS), of_both(2));
+    assert_eq!(reports(125 * SECOND_NS), of_both(2));
 }
 
 #[test]

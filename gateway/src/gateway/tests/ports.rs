@@ -144,10 +144,10 @@ fn a_port_with_another_hardware_address_announces_its_addresses_with_it_and_asks
     let of_before = sent(&mut rig);
     assert!(of_before.iter().all(|frame| frame[6..12] == before), "{of_before:?}");
     rig.pass(leaving::SECOND_NS);
-    let announced: Vec<_> = sent(&mut rig);
+    let announced: Vec<_> = sent(&mut rig).into_iter().filter(|frame| !leaving::is_report(frame)).collect();
     assert_eq!((announced.len(), &announced[0]), (4, &arp_request((STATION, SERVER), SERVER)));
     rig.pass(5 * leaving::SECOND_NS);
-    assert_eq!(sent(&mut rig), Vec::<Vec<u8>>::new(), "once");
+    assert!(sent(&mut rig).iter().all(|frame| leaving::is_report(frame)), "once");
     rig.leave(&to_peer);
     assert_eq!(rig.left(), [arp_request((STATION, SERVER), leaving::PEER)]);
 }
@@ -158,7 +158,7 @@ fn an_address_that_other_stations_claim_is_defended_once_in_ten_seconds() {
     let announced = arp_request((STATION, SERVER), SERVER);
     let sent = |rig: &mut Rig, ns| -> Vec<_> {
         rig.pass(ns);
-        std::iter::from_fn(|| rig.peers[0].receive()).collect()
+        std::iter::from_fn(|| rig.peers[0].receive()).filter(|frame| !leaving::is_report(frame)).collect()
     };
     assert_eq!(sent(&mut rig, leaving::SECOND_NS).len(), 3, "it starts");
     rig.send_and_poll(&vec![arp_request((CLIENT, SERVER), SERVER); 20]);
