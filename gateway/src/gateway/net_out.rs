@@ -327,7 +327,7 @@ impl NetOut {
             address(&mut frame, station, state.station);
             return state.enqueue_tx(frame, &mut *bin.pool);
         }
-        // Nobody is asked for there, and no way is noted: the one above is never taken.
+        // No neighbour is asked for there, and no way is noted, so that the one above is never taken.
         if state.is_down {
             return state.drop_without_link(bin, frame);
         }

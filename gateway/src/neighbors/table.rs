@@ -296,7 +296,7 @@ impl NeighborTable {
         Some(NeighborIndex(at as u16))
     }
 
-    /// Forgets all neighbours in these networks, whose link is down: nobody answers there. Passes on those that frames may
+    /// Forgets all neighbours in these networks, whose link is down: none answers there. Passes on those that frames may
     /// wait for.
     pub(crate) fn forget_all(&mut self, networks: std::ops::Range<u16>, mut asked_for: impl FnMut(NeighborIndex)) {
         for at in 0..self.entries.len() {
