@@ -142,14 +142,23 @@ impl Network {
         self.route(to).map(|(net, _)| net.prefix_len())
     }
 
-    /// Returns the node's address from which packets for `to` are sent: one in the prefix of the next hop, or the first of
-    /// that version. `None` if there is none, if no route leads there, or if it is the node's own address.
+    /// Returns the node's address from which packets for `to` are sent: one in the prefix of the next hop, else the one of that
+    /// version that has the longest prefix in common with `to`. None that is link-local, unless `to` is, or IPv4 has no other
+    /// (RFC 6724, section 5, rules 2, 6 and 8). `None` if there is none, if no route leads there, or if it is the node's own
+    /// address.
     pub(crate) fn source_for(&self, to: IpAddr) -> Option<IpAddr> {
         let hop = self.next_hop(to).filter(|hop| !self.has(to) && !self.has(*hop))?;
-        let is_beside = |net: &&IpNet| net.contains(&hop);
-        let is_of_version = |net: &&IpNet| net.addr().is_ipv4() == to.is_ipv4();
-        let mut addresses = self.addresses.iter();
-        addresses.find(is_beside).or_else(|| self.addresses.iter().find(is_of_version)).map(IpNet::addr)
+        let of_scope = |is_link_local| {
+            let is_candidate =
+                |net: &&IpNet| net.addr().is_ipv4() == to.is_ipv4() && is_link_local == link_local(net.addr());
+            let is_beside = |net: &&IpNet| is_link_local == link_local(hop) && net.contains(&hop);
+            let candidates = || self.addresses.iter().filter(is_candidate);
+            // The first of those that have as much in common.
+            let nearest = || candidates().min_by_key(|net| (bits(net.addr()) ^ bits(to)).checked_ilog2());
+            candidates().find(is_beside).or_else(nearest).map(IpNet::addr)
+        };
+        let is_link_local = link_local(to);
+        of_scope(is_link_local).or_else(|| of_scope(!is_link_local).filter(|_| to.is_ipv4()))
     }
 
     fn route(&self, to: IpAddr) -> Option<(IpNet, Option<IpAddr>)> {
@@ -164,6 +173,22 @@ impl Network {
             IpAddr::V4(_) => self.ipv4.first().copied().map(IpAddr::V4),
             IpAddr::V6(_) => self.link_local.map(IpAddr::V6),
         })
+    }
+}
+
+/// Returns whether an address is for one link only.
+fn link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// Returns an address as a number.
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
     }
 }
 
@@ -251,6 +276,57 @@ mod tests {
         let asker = |target: &str| network().asker_for(target.parse().unwrap()).unwrap().to_string();
         assert_eq!(["192.168.7.9", "172.16.0.1", "fd00::9"].map(asker), ["192.168.7.1", "10.0.0.1", "fd00::1"]);
         assert_eq!(asker("fe80::9"), "fe80::ff:fe00:7");
+    }
+
+    fn source(addresses: &[&str], via: &str, to: &str) -> Option<String> {
+        let default = if via.contains(':') { "::/0" } else { "0.0.0.0/0" };
+        let setup = NetworkSetup {
+            addresses: addresses.iter().map(|net| net.parse().unwrap()).collect(),
+            routes: vec![Route { to: default.parse().unwrap(), via: via.parse().unwrap() }],
+            ..NetworkSetup::default()
+        };
+        let network = Network::new(&setup, EthernetAddress([2, 0, 0, 0, 0, 7]));
+        network.source_for(to.parse().unwrap()).map(|source| source.to_string())
+    }
+
+    #[test]
+    fn packets_leave_from_an_address_beside_the_next_hop() {
+        let addresses = ["fd00::1/64", "2001:db8:1::1/64", "10.0.0.1/24", "10.0.0.9/24", "192.168.7.1/24"];
+        let from = |via, to| source(&addresses, via, to).unwrap();
+        assert_eq!(from("fd00::9", "2001:db8:2::2"), "fd00::1");
+        assert_eq!(from("fe80::9", "2001:db8:1::2"), "2001:db8:1::1", "on the link");
+        assert_eq!([from("10.0.0.254", "192.168.8.1"), from("10.0.0.254", "192.168.7.3")], ["10.0.0.1", "192.168.7.1"]);
+    }
+
+    #[test]
+    fn behind_a_link_local_router_packets_leave_from_the_address_nearest_to_where_they_go() {
+        let addresses = ["fe80::1/64", "fd00::1/64", "2001:db8:1::1/64", "2001:db8:1::2/64", "2001:db8:2::1/64"];
+        let from = |to| source(&addresses, "fe80::9", to).unwrap();
+        assert_eq!(
+            ["2001:db8:1:9::9", "2001:db8:2:9::9", "2a00::1"].map(from),
+            ["2001:db8:1::1", "2001:db8:2::1", "2001:db8:1::1"]
+        );
+        assert_eq!(from("fd00:9::1"), "fd00::1");
+        assert_eq!(
+            source(&["10.0.0.1/24", "192.168.7.1/24"], "169.254.0.1", "192.168.8.8"),
+            Some("192.168.7.1".into())
+        );
+    }
+
+    #[test]
+    fn no_link_local_address_is_the_source_of_packets_that_go_further() {
+        assert_eq!(source(&["fe80::1/64"], "fe80::9", "2001:db8::1"), None);
+        assert_eq!(source(&["169.254.0.2/30", "10.0.0.1/32"], "169.254.0.1", "8.8.8.8"), Some("10.0.0.1".into()));
+        assert_eq!(
+            source(&["169.254.0.2/30"], "169.254.0.1", "10.1.1.1"),
+            Some("169.254.0.2".into()),
+            "IPv4 has no other"
+        );
+        assert_eq!(
+            source(&["fe80::1/64", "fd00::1/64"], "fe80::9", "fe80::5"),
+            Some("fe80::1".into()),
+            "but of those that do not"
+        );
     }
 
     #[test]
