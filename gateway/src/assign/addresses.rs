@@ -41,6 +41,8 @@ struct OfNetwork {
     link_local: Option<Ipv6Addr>,
     /// Those for broadcast to the networks that it has an address in.
     broadcast: Box<[Ipv4Addr]>,
+    /// Those of these networks themselves, which were for broadcast once and are no host's either (RFC 1122, section 3.2.1.3).
+    networks: Box<[Ipv4Addr]>,
 }
 
 impl OwnAddresses {
@@ -70,6 +72,13 @@ impl OwnAddresses {
         })
     }
 
+    /// Returns whether an address is that of a network on the link or the one for broadcast to it, and so no host's.
+    pub(super) fn is_of_network(&self, ingress: Ingress, address: IpAddr) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        let has = |them: &[Ipv4Addr]| them.binary_search(&address).is_ok();
+        self.of(ingress).is_some_and(|network| has(&network.broadcast) || has(&network.networks))
+    }
+
     /// Returns whom the packets of a flow are for.
     ///
     /// # Errors
@@ -92,13 +101,16 @@ impl OwnAddresses {
 
 impl OfNetwork {
     fn new(addresses: &[IpNet]) -> Self {
-        let (mut ipv4, mut ipv6, mut broadcast) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ipv4, mut ipv6, mut broadcast, mut networks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for net in addresses {
             match net {
                 IpNet::V4(net) => {
                     ipv4.push(net.addr());
                     // Networks of two addresses have none for broadcast (RFC 3021).
-                    broadcast.extend((net.prefix_len() <= 30).then(|| net.broadcast()));
+                    if net.prefix_len() <= 30 {
+                        broadcast.push(net.broadcast());
+                        networks.push(net.network());
+                    }
                 }
                 IpNet::V6(net) => ipv6.push(net.addr()),
             }
@@ -106,7 +118,9 @@ impl OfNetwork {
         ipv4.sort_unstable();
         ipv6.sort_unstable();
         broadcast.sort_unstable();
-        Self { ipv4: ipv4.into(), ipv6: ipv6.into(), link_local: None, broadcast: broadcast.into() }
+        networks.sort_unstable();
+        let [ipv4, broadcast, networks] = [ipv4, broadcast, networks].map(Vec::into_boxed_slice);
+        Self { ipv4, ipv6: ipv6.into(), link_local: None, broadcast, networks }
     }
 
     fn has_v6(&self, address: Ipv6Addr) -> bool {

@@ -57,17 +57,18 @@ impl Claims<'_> {
         if !self.own_addresses.has(ingress, source) {
             return Ok(false);
         }
-        let (flow, event) = match headers::parse_packet(ethertype, packet, ingress) {
-            Ok(Headers::Flow(flow, event)) => (flow, event),
-            Ok(Headers::Fragment(fragment)) => (fragment.flow, None),
+        let (flow, event, is_whole) = match headers::parse_packet(ethertype, packet, ingress) {
+            Ok(Headers::Flow(flow, event)) => (flow, event, true),
+            Ok(Headers::Fragment(fragment)) => (fragment.flow, None, false),
             Ok(_) | Err(DropReason::Redirect) => return Ok(false),
             // What cannot be read could be of any flow.
             Err(_) => return Err(DropReason::Malformed),
         };
-        let segment = || headers::segment_in_packet(ethertype, packet);
+        let segment = || is_whole.then(|| headers::segment_in_packet(ethertype, packet)).flatten();
         match self.outbound.claim(&flow.reversed(), sender, event, segment, now_ns) {
             Claim::Nobodys => Ok(false),
-            Claim::Own => Ok(true),
+            // Only a datagram's first fragment says its flow: it is judged like the others, so that all leave or none.
+            Claim::Own => Ok(is_whole),
             Claim::Ended => Err(DropReason::FlowClosed),
             Claim::Anothers => Err(DropReason::ForgedSource),
         }
@@ -111,7 +112,8 @@ impl Assigner {
         now_ns: u64,
     ) -> Result<(u64, FlowKey), FlowRefusal> {
         let Wish { tag, protocol, to, port, ingress } = wish;
-        if !is_of_one_host(to) || port == 0 || ![TCP, UDP].contains(&protocol) {
+        let is_of_one_host = is_of_one_host(to) && !self.own_addresses.is_of_network(ingress, to);
+        if !is_of_one_host || port == 0 || ![TCP, UDP].contains(&protocol) {
             return Err(FlowRefusal::Invalid);
         }
         if !is_granted(&self.rules, sender, (protocol, to, port), ingress.vlan) {

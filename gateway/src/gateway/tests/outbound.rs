@@ -225,6 +225,38 @@ fn only_what_the_chain_is_granted_is_opened() {
 }
 
 #[test]
+fn the_address_of_a_network_on_the_link_and_the_one_for_broadcast_to_it_are_no_destinations() {
+    let mut rig = Rig::outbound(grants(&[(UDP, "0.0.0.0/0", 53)]));
+    for to in [[10, 77, 0, 255], [10, 77, 0, 0]] {
+        assert_eq!(rig.ask(first(), &request(UDP, Ipv4Addr::from(to), 53)).refused(), FlowRefusal::Invalid, "{to:?}");
+    }
+    for to in [[10, 77, 1, 0], [10, 77, 1, 255]] {
+        assert_eq!(rig.ask(first(), &request(UDP, Ipv4Addr::from(to), 53)).kind, FlowKind::Opened, "{to:?}");
+    }
+}
+
+#[test]
+fn the_fragments_of_a_datagram_of_a_flow_are_judged_alike() {
+    for sources in [None, Some("10.77.0.2/32")] {
+        let sources = sources.iter().map(|net| net.parse().unwrap()).collect();
+        let mut rig = Rig::routed(MaySend { sources, ..dns() });
+        let own = rig.may_send.sources.len();
+        rig.send_and_poll(&[to_station(&ipv4(client(1), PEER, 1, &icmp_echo(1)))]);
+        rig.delivered();
+        let opened = rig.ask(instance(10), &request(UDP, RESOLVER, 53));
+        let datagram = udp(opened.port, 53, &[7; 40]);
+        let (start, rest) = datagram.split_at(24);
+        for fragment in
+            [ipv4_fragment(SERVER, RESOLVER, UDP, [0x20, 0], start), ipv4_fragment(SERVER, RESOLVER, UDP, [0, 3], rest)]
+        {
+            rig.leave_from(instance(10), &from_station(PEER_STATION, &fragment));
+        }
+        let leave = if own == 0 { (0, vec![(DropReason::ForgedSource, 2)]) } else { (2, vec![]) };
+        assert_eq!((rig.left().len(), rig.chain_drops(0)), leave);
+    }
+}
+
+#[test]
 fn a_chain_without_grants_opens_nothing_and_is_told() {
     let mut rig = Rig::outbound(MaySend::default());
     assert_eq!(rig.ask(first(), &request(UDP, RESOLVER, 53)).refused(), FlowRefusal::NotGranted);
