@@ -64,9 +64,10 @@ impl Problem {
 }
 
 /// Returns whether an ICMP error may be sent about this datagram: not if it is an ICMP error itself, nor a fragment
-/// other than the first. Datagrams from or to group addresses are refused earlier, by [`Datagram::of`].
+/// other than the first. Of IPv6, *packet too big* may be about a later fragment as well (RFC 4443, 2.4): the first one
+/// may have been short enough, and no error is so long that it is too big for a link. Datagrams from or to group addresses are refused earlier, by [`Datagram::of`].
 #[must_use]
-pub fn may_be_told(frame: &[u8], datagram: &Datagram) -> bool {
+pub fn may_be_told(frame: &[u8], datagram: &Datagram, problem: Problem) -> bool {
     let Some(bytes) = frame.get(datagram.at..datagram.at + datagram.len) else { return false };
     match datagram.source {
         IpAddr::V4(_) => {
@@ -78,16 +79,26 @@ pub fn may_be_told(frame: &[u8], datagram: &Datagram) -> bool {
         }
         IpAddr::V6(_) => match upper_layer(bytes) {
             // Errors are all below 128, and 137 is a redirect.
-            Some((PROTOCOL_ICMPV6, message)) => message.first().is_some_and(|kind| *kind >= 128 && *kind != 137),
-            Some(_) => true,
+            Some(Upper::Protocol(PROTOCOL_ICMPV6, message)) => {
+                message.first().is_some_and(|kind| *kind >= 128 && *kind != 137)
+            }
+            Some(Upper::Protocol(..)) => true,
+            Some(Upper::LaterFragment) => matches!(problem, Problem::TooBig { .. }),
             None => false,
         },
     }
 }
 
-/// Returns the protocol above IPv6 and its bytes; none if the headers before it do not tell, or if it is a later
-/// fragment.
-fn upper_layer(datagram: &[u8]) -> Option<(u8, &[u8])> {
+/// What follows the headers of IPv6.
+enum Upper<'a> {
+    /// A protocol and its bytes.
+    Protocol(u8, &'a [u8]),
+    /// Bytes of a datagram whose protocol is in another fragment.
+    LaterFragment,
+}
+
+/// Returns what follows the headers of IPv6; none if these do not tell.
+fn upper_layer(datagram: &[u8]) -> Option<Upper<'_>> {
     let mut protocol = *datagram.get(6)?;
     let mut rest = datagram.get(IPV6_HEADER..)?;
     for _ in 0..=EXTENSIONS_MAX {
@@ -98,8 +109,8 @@ fn upper_layer(datagram: &[u8]) -> Option<(u8, &[u8])> {
             51 => (usize::from(*rest.get(1)?) + 2) * 4,
             // Fragment.
             44 if u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]) & 0xfff8 == 0 => 8,
-            44 => return None,
-            _ => return Some((protocol, rest)),
+            44 => return Some(Upper::LaterFragment),
+            _ => return Some(Upper::Protocol(protocol, rest)),
         };
         protocol = *rest.first()?;
         rest = rest.get(len..)?;
@@ -152,6 +163,15 @@ impl Sender {
         match datagram.destination {
             IpAddr::V4(address) => self.v4 == Some(address),
             IpAddr::V6(address) => self.v6 == Some(address),
+        }
+    }
+
+    /// Returns whether there is an address for errors about a datagram.
+    #[must_use]
+    pub fn has_address_for(&self, datagram: &Datagram) -> bool {
+        match datagram.source {
+            IpAddr::V4(_) => self.v4.is_some(),
+            IpAddr::V6(_) => self.v6.is_some(),
         }
     }
 

@@ -60,8 +60,8 @@ pub struct Router {
 }
 
 impl Function for Router {
-    /// For second fragments.
-    const OWN_SLOTS: u16 = 32;
+    /// For second fragments: half of the slots, so a batch may have as many packets that are too long as there are others.
+    const OWN_SLOTS: u16 = 128;
 
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let config: Config = pinion_sdk::config::parse(config)?;
@@ -73,6 +73,10 @@ impl Function for Router {
             counters: Counters::default(),
             reported: (0, Counters::default()),
         })
+    }
+
+    fn start(&mut self) {
+        self.limiter.rekey();
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
@@ -147,7 +151,8 @@ impl Router {
     /// Sends the packet's sender an ICMP error, if one may be sent.
     #[cold]
     fn refuse(&mut self, mut packet: Packet<'_>, datagram: &Datagram, problem: Problem) {
-        if !icmp::may_be_told(packet.data(), datagram) || !self.limiter.allows(clock::now_ns()) {
+        let may_be_told = self.sender.has_address_for(datagram) && icmp::may_be_told(packet.data(), datagram, problem);
+        if !may_be_told || !self.limiter.allows(datagram.source, clock::now_ns()) {
             return;
         }
         if self.sender.turn(&mut packet, datagram, problem).is_ok() {

@@ -5,7 +5,7 @@
 use lpm_router::Router;
 use pinion_sdk::headers::Headers;
 use pinion_sdk::testing::{Harness, Outcome, Verdict};
-use pinion_sdk::{Direction, checksum};
+use pinion_sdk::{Direction, Function, SLOT_COUNT_DEFAULT, checksum};
 use proptest::prelude::*;
 
 const CONFIG: &str = r#"
@@ -95,7 +95,7 @@ fn a_datagram_that_must_not_be_fragmented_is_returned_with_the_mtu() {
 }
 
 #[test]
-fn no_error_answers_an_error_or_a_later_fragment_that_is_too_long() {
+fn no_error_answers_an_error_that_is_too_long_or_such_a_later_fragment_of_ipv4() {
     let long = |start: &[u8]| [start, &vec![0; MTU]].concat();
     for kind in [3, 4, 5, 11, 12] {
         let frame = ipv4(ICMP, 64, DONT_FRAGMENT, &[], &long(&[kind, 0, 0, 0, 0, 0, 0, 0]));
@@ -106,6 +106,11 @@ fn no_error_answers_an_error_or_a_later_fragment_that_is_too_long() {
         assert_eq!(deliver(&frame)[0].outcome, Outcome::Dropped, "type {kind}");
     }
     assert_eq!(deliver(&ipv4(UDP, 64, DONT_FRAGMENT | 9, &[], &datagram(MTU)))[0].outcome, Outcome::Dropped);
+    // Of IPv6 only the first fragment of a ping may be known to be none, but no error is as long as this.
+    let later = [&[ICMPV6, 0, 0, 200, 0, 0, 0, 1][..], &[0; MTU]].concat();
+    let verdict = deliver(&ipv6(44, 64, &later)).remove(0);
+    assert_eq!((verdict.outcome, &verdict.bytes[54..56]), (Outcome::Replied, &[2, 0][..]), "packet too big");
+    assert_eq!(deliver(&ipv6(44, 1, &later))[0].outcome, Outcome::Dropped, "its hop limit is used up");
     let mut router = router();
     let _ = router.deliver(&[&ipv6(ICMPV6, 64, &long(&[2, 0, 0, 0, 0, 0, 0, 0]))]);
     assert_eq!((router.function().counters().too_long, router.function().counters().errors), (1, 0));
@@ -165,14 +170,13 @@ fn a_datagram_that_may_be_fragmented_leaves_in_two_fragments() {
 }
 
 #[test]
-fn a_slot_for_the_second_fragment_comes_back_and_without_one_the_datagram_is_dropped() {
+fn there_is_a_slot_for_the_second_fragment_of_each_packet_of_a_batch_and_it_comes_back() {
     let mut router = router();
     let frame = ipv4(UDP, 64, 0, &[], &datagram(1480));
-    let frames = vec![&frame[..]; 40];
-    for round in 1..4 {
-        let verdicts = router.deliver(&frames);
-        let sent = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::SentTo(2)).count();
-        assert_eq!((sent, router.function().counters().too_long), (64, 8 * round));
+    for _ in 0..3 {
+        let verdicts = router.deliver(&[&frame[..]; SLOT_COUNT_DEFAULT - Router::OWN_SLOTS as usize]);
+        assert!(verdicts.iter().all(|verdict| verdict.outcome == Outcome::SentTo(2)));
+        assert_eq!((verdicts.len(), router.function().counters().too_long), (SLOT_COUNT_DEFAULT, 0));
     }
 }
 

@@ -269,15 +269,26 @@ fn every_truncation_is_dropped() {
 
 #[test]
 fn so_many_errors_are_sent_in_a_second_and_no_more() {
-    let mut router = router();
-    let expired = frame("192.0.2.7", "10.0.0.9", 1, UDP, b"x");
-    for _ in 0..3000 {
-        advance_clock_ns(1_000_000);
-        let _ = router.deliver(&[&expired]);
+    // Of one source, and of many.
+    for (sources, errors) in [(1, 75..=81), (200, 300..=311)] {
+        let mut router = router();
+        for number in 0..3000 {
+            advance_clock_ns(1_000_000);
+            let _ = router.deliver(&[&frame(&format!("192.0.2.{}", 7 + number % sources), "10.0.0.9", 1, UDP, b"x")]);
+        }
+        let counters = router.function().counters();
+        assert_eq!(counters.expired, 3000);
+        assert!(errors.contains(&counters.errors), "{}", counters.errors);
     }
-    let counters = router.function().counters();
-    assert_eq!(counters.expired, 3000);
-    assert!((300..=311).contains(&counters.errors), "{}", counters.errors);
+}
+
+#[test]
+fn what_cannot_be_told_takes_no_error_from_others() {
+    let config = "mac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1\"]";
+    let mut router = Harness::<Router>::new(config.as_bytes()).unwrap();
+    let (v4, v6) = (frame("192.0.2.7", "10.0.0.9", 64, UDP, b"x"), frame("2001:db8::7", "fd00::9", 64, UDP, b"x"));
+    (0..100).for_each(|_| assert_eq!(router.deliver(&[&v6])[0].outcome, Outcome::Dropped));
+    assert_eq!(router.deliver(&[&v4])[0].outcome, Outcome::Replied);
 }
 
 #[test]
