@@ -60,7 +60,7 @@ pub(crate) fn own_part(status: NodeStatus, tenant: &TenantName) -> NodeStatus {
 
 /// Leaves of a port what rules and chains need.
 fn name_only(port: PortStatus) -> PortStatus {
-    let PortStatus { name, device: _, mac: _, mtu, link_up, received: _, sent: _, drops: _ } = port;
+    let PortStatus { name, device: _, mac: _, mtu, link_up, received: _, sent: _, made_by_node: _, drops: _ } = port;
     PortStatus {
         name,
         device: String::new(),
@@ -69,6 +69,7 @@ fn name_only(port: PortStatus) -> PortStatus {
         link_up,
         received: 0,
         sent: 0,
+        made_by_node: 0,
         drops: Vec::new(),
     }
 }

@@ -314,6 +314,8 @@ pub struct PortStatus {
     pub received: u64,
     /// Frames that were sent.
     pub sent: u64,
+    /// Frames that the node made itself to be sent here, answers to neighbours excepted.
+    pub made_by_node: u64,
     /// Frames that were dropped, by reason. Reasons that never occurred are left out.
     pub drops: Vec<DropCount>,
 }

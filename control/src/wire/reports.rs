@@ -376,6 +376,7 @@ impl From<PortStatus> for proto::Port {
             link_up: port.link_up,
             received: port.received,
             sent: port.sent,
+            made_by_node: port.made_by_node,
             drops: port.drops.into_iter().map(Into::into).collect(),
         }
     }
@@ -393,6 +394,7 @@ impl TryFrom<proto::Port> for PortStatus {
             link_up: message.link_up,
             received: message.received,
             sent: message.sent,
+            made_by_node: message.made_by_node,
             drops: message.drops.into_iter().map(Into::into).collect(),
         })
     }

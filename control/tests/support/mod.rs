@@ -387,6 +387,7 @@ impl Node for TestNode {
                 link_up: true,
                 received: 12,
                 sent: 10,
+                made_by_node: 3,
                 drops: vec![DropCount { reason: "bad-checksum".into(), count: 2 }],
             }],
             chains: self.chains().into_iter().map(chain_status).collect(),

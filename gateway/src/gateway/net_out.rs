@@ -199,6 +199,7 @@ impl PortState {
         match write(frame.bytes_mut()) {
             Some(len) => {
                 frame.set_len(len as u32);
+                bin.observer.port(self.index).made.add(1);
                 self.enqueue_tx(frame, &mut *bin.pool);
             }
             None => bin.take(frame.into_buffer()),

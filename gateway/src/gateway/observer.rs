@@ -35,6 +35,8 @@ pub struct PortObserver {
     pub drops: DropCounters,
     /// Received frames that went to a chain instance.
     pub delivered: Counter,
+    /// Frames that the gateway made itself to be sent: questions to neighbours, announcements and reports.
+    pub made: Counter,
     /// ARP requests and neighbour solicitations answered.
     pub neighbors_answered: Counter,
     /// Messages of neighbours that the node sends to.
@@ -130,6 +132,7 @@ impl Observer {
             name: name.to_owned(),
             drops: DropCounters::default(),
             delivered: Counter::default(),
+            made: Counter::default(),
             neighbors_answered: Counter::default(),
             neighbors_heard: Counter::default(),
             link: AtomicU8::new(0),

@@ -391,6 +391,25 @@ fn the_node_announces_its_addresses_in_all_networks_once() {
 }
 
 #[test]
+fn what_the_gateway_makes_itself_is_told_apart_from_what_leaves_for_chains_and_from_answers() {
+    let mut rig = Rig::routed(own());
+    rig.pass(SECOND_NS / 2);
+    let made = |rig: &Rig| rig.gateway.observer().ports().next().unwrap().made.value();
+    let announced = std::iter::from_fn(|| rig.peers[0].receive()).count() as u64;
+    assert_eq!(made(&rig), announced);
+    rig.send_and_poll(&[to_all_arp()]);
+    rig.leave(&from_station(PEER_STATION, &packet(Ipv4Addr::new(10, 99, 0, 1), PEER)));
+    assert_eq!((rig.left().len(), made(&rig)), (2, announced), "an answer, and a chain's packet");
+    rig.leave(&unaddressed(&packet(Ipv4Addr::new(10, 99, 0, 1), PEER)));
+    assert_eq!((rig.left(), made(&rig)), (vec![request(PEER)], announced + 1));
+}
+
+/// A question for the port's address.
+fn to_all_arp() -> Vec<u8> {
+    ethernet([0xff; 6], CLIENT, ARP, &arp_request((CLIENT, client(1)), SERVER)[14..])
+}
+
+#[test]
 fn the_node_reports_the_groups_of_its_addresses_twice_when_it_starts_and_as_often_as_routers_ask() {
     let mut rig = Rig::routed(own());
     let mut reports = |ns| {

@@ -92,6 +92,7 @@ impl DataPlane {
             link_up: true,
             received: received.frames.value(),
             sent: sent.frames.value(),
+            made_by_node: 0,
             drops,
         }
     }

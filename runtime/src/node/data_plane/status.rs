@@ -236,6 +236,7 @@ impl DataPlane {
             link_up: observed.is_none_or(PortObserver::link_up),
             received: received.frames.value(),
             sent: sent.frames.value(),
+            made_by_node: observed.map_or(0, |port| port.made.value()),
             drops,
         }
     }

@@ -303,6 +303,7 @@ mod tests {
             link_up: true,
             received,
             sent,
+            made_by_node: 0,
             drops: drops.iter().map(drop).collect(),
         }
     }
