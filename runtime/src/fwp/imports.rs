@@ -107,25 +107,37 @@ fn poll_oneoff(mut caller: Caller<'_, FwpContext>, arguments: (i32, i32, i32, i3
         while !caller.data_mut().charge(call.cost_bytes()) {
             end_turn(&mut caller).await;
         }
+        let mut is_asleep = false;
         loop {
             match call.look(&mut caller) {
                 Polled::Done(errno) => return Ok(errno),
-                Polled::Until { clock_ns } => sleep_until(caller.data(), clock_ns)?,
+                Polled::Until { clock_ns } => {
+                    let context = caller.data_mut();
+                    if context.joined {
+                        context.shared.sleep_until(context.clock.reaches(clock_ns));
+                    } else if !is_asleep {
+                        context.sleep_in_init(clock_ns)?;
+                    }
+                    is_asleep = true;
+                }
             }
             end_turn(&mut caller).await;
         }
     })
 }
 
-/// Notes that the guest sleeps until its clock says `clock_ns`. Before it has a worker its deadline would be noticed by none: then it goes on in
-/// the next step of its preparation, until its time is over or it sleeps for longer than it may there.
-fn sleep_until(context: &FwpContext, clock_ns: u64) -> wasmtime::Result<()> {
-    if context.joined {
-        context.shared.sleep_until(context.clock.reaches(clock_ns));
-    } else if u128::from(clock_ns.saturating_sub(context.clock_ns())) > INIT_SLEEP_MAX.as_nanos() {
-        return Err(Stop(EndReason::SleptInInit).into());
+impl FwpContext {
+    /// Counts a sleep until the guest's clock says `clock_ns`. Before the guest has a worker its deadline would be noticed by none: then it
+    /// goes on in the next step of its preparation, until its time is over or it sleeps for longer than it may there, in all.
+    #[cold]
+    fn sleep_in_init(&mut self, clock_ns: u64) -> wasmtime::Result<()> {
+        let for_ns = clock_ns.saturating_sub(self.clock_ns());
+        self.slept_in_init_ns = self.slept_in_init_ns.saturating_add(for_ns);
+        if u128::from(self.slept_in_init_ns) > INIT_SLEEP_MAX.as_nanos() {
+            return Err(Stop(EndReason::SleptInInit).into());
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Ends the guest's turn, and goes on in its next one with a quantum of its own.

@@ -72,6 +72,8 @@ pub struct FwpContext {
     activation: Option<Activation>,
     /// At the end, like what follows, because it is seldom touched.
     keep_alive: Option<KeepAlive>,
+    /// For how long it has asked to sleep before it joined.
+    slept_in_init_ns: u64,
     /// The charge of the code that it runs, and of the files that it sees, to its tenant.
     _template: Option<Arc<Charge>>,
 }

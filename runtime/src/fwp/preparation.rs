@@ -347,6 +347,7 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         limit: MemoryLimit::new(holding, Arc::clone(shared)),
         activation,
         keep_alive,
+        slept_in_init_ns: 0,
         _template: template.charge.clone(),
     };
     let mut store = Store::new(template.engine(), context);
