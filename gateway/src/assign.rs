@@ -411,10 +411,7 @@ impl Assigner {
             }
             Some(Found { verdict: Verdict::Dropped(reason), .. }) => Assignment::Drop(reason),
             Some(Found { verdict: Verdict::Answers(slot), .. }) => {
-                match self.instances.entry_of_answers(slot, flow.ingress().port, now_ns) {
-                    Some(entry) => Assignment::To(entry),
-                    None => self.assign_anew(lead.hash, flow, frame, now_ns),
-                }
+                self.assign_answers(slot, lead.hash, flow, frame, now_ns)
             }
             None => self.assign_anew(lead.hash, flow, frame, now_ns),
         }

@@ -164,20 +164,33 @@ impl Assigner {
         }
     }
 
-    /// Returns where a frame goes that may be of an outbound flow; `None` if it is of none.
+    /// Returns where a frame goes that answers a flow of this instance.
+    #[inline(never)]
+    pub(super) fn assign_answers(
+        &mut self,
+        slot: SlotRef,
+        hash: FlowHash,
+        flow: &FlowKey,
+        frame: &[u8],
+        now_ns: u64,
+    ) -> Assignment {
+        match self.instances.entry_of_answers(slot, flow.ingress().port, now_ns) {
+            Some(entry) => Assignment::To(entry),
+            None => self.assign_anew(hash, flow, frame, now_ns),
+        }
+    }
+
+    /// Returns where a frame goes that may be of an outbound flow; `None` if it is of none. That a flow has ended is not cached:
+    /// it would be found there also when the flow's rest is over.
     #[inline(never)]
     pub(super) fn assign_outbound(&mut self, hash: FlowHash, flow: &FlowKey, now_ns: u64) -> Option<Assignment> {
         let found = self.outbound.bound_to(flow)?;
-        let entry = found
-            .ok()
-            .and_then(|slot| Some((slot, self.instances.entry_of_answers(slot, flow.ingress().port, now_ns)?)));
+        let port = flow.ingress().port;
+        let entry = found.ok().and_then(|slot| Some((slot, self.instances.entry_of_answers(slot, port, now_ns)?)));
         let (verdict, assignment) = match (self.judge_addresses(flow), entry) {
             (Err(reason), _) => (Verdict::Dropped(reason), Assignment::Drop(reason)),
             (Ok(_), Some((slot, entry))) => (Verdict::Answers(slot), Assignment::To(entry)),
-            (Ok(_), None) => {
-                let reason = DropReason::FlowClosed;
-                (Verdict::Dropped(reason), Assignment::Drop(reason))
-            }
+            (Ok(_), None) => return Some(Assignment::Drop(DropReason::FlowClosed)),
         };
         self.cache.insert(hash, flow, verdict, self.rules_version, now_ns);
         Some(assignment)
@@ -208,11 +221,12 @@ impl Assigner {
         told_count
     }
 
-    /// Drops what still comes of a flow that has ended.
+    /// Forgets where answers of a flow go that has ended: until its rest is over, they are dropped.
     fn drop_further(&mut self, answers: &FlowKey, now_ns: u64) {
         self.forget_flow(answers);
         let (hash, verdict) = (self.cache.hash(answers), Verdict::Dropped(DropReason::FlowClosed));
-        self.cache.insert(hash, answers, verdict, self.rules_version, now_ns);
+        // Outdated at once, so that each is looked up.
+        self.cache.insert(hash, answers, verdict, self.rules_version.wrapping_sub(1), now_ns);
     }
 
     fn forget_flow(&mut self, answers: &FlowKey) {
