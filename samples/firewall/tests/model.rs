@@ -163,7 +163,10 @@ impl Model {
             (flow.closing, flow.reset_by) = (false, None);
         }
         let until_s = flow.until_s;
-        if !flow.closing {
+        if flow.closing {
+            let fin = step.flags & FIN != 0;
+            flow.fins = (flow.fins.0 || (fin && began == there), flow.fins.1 || (fin && began != there));
+        } else {
             flow.meet(step, began == there, now_s);
         }
         if goes_on_anyway && flow.closing {
