@@ -202,6 +202,10 @@ impl Nat {
             // From an inside host to another one by its outside address (RFC 4787, section 6).
             Side::Inside if to_outside => Ok(Passage::Turned),
             Side::Inside if is_public(destination) && !self.is_inside(destination) => Ok(Passage::Out),
+            // Nothing but the translator sends from its addresses.
+            Side::Outside if self.mappings.is_outside(source) && !origin.is_some_and(|it| it.is_reply) => {
+                Err(Untranslated::Spoofed)
+            }
             Side::Outside if to_outside => Ok(Passage::In),
             _ => Err(Untranslated::Unsupported),
         }

@@ -7,4 +7,5 @@ mod errors;
 mod fragments;
 mod model;
 mod support;
+mod tcp;
 mod translation;
