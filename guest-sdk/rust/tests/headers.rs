@@ -427,8 +427,11 @@ proptest! {
             Addresses::V6(_) => v6(new.0, new.1),
         };
         let ports = Pair { source: ports.0, destination: ports.1 };
+        let (mut at_once, mut headers_at_once) = (frame.clone(), headers);
+        headers_at_once.set_ends(&mut at_once, new, ports).unwrap();
         headers.set_addresses(&mut frame, new).unwrap();
         headers.set_ports(&mut frame, ports).unwrap();
+        prop_assert_eq!((&at_once, headers_at_once), (&frame, headers));
         prop_assert!(checksums_are_right(&frame, &headers));
         prop_assert_eq!(&frame, &packet(kind, new, ports.source, ports.destination, &payload));
         prop_assert_eq!(Headers::of(&frame), Ok(headers));

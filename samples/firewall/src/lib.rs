@@ -41,6 +41,8 @@ pub struct Firewall {
     inside_ports: Vec<u16>,
     outputs: Outputs,
     counters: PacketCounters,
+    /// Packets that had been dropped after the last batch.
+    dropped_before: u64,
     reported_ns: Option<u64>,
     keep_alive: KeepAlive,
     believed: Believed,
@@ -79,6 +81,7 @@ impl Function for Firewall {
             inside_ports,
             outputs,
             counters: PacketCounters::new(),
+            dropped_before: 0,
             reported_ns: None,
             keep_alive: KeepAlive::default(),
             believed: Believed::default(),
@@ -92,13 +95,14 @@ impl Function for Firewall {
 
     fn handle(&mut self, batch: Batch<'_>) {
         let (slots, now_ns) = (batch.slots(), clock::now_ns());
-        let dropped_before = self.dropped();
         self.judge.expire(now_ns);
         self.fragments.expire(now_ns);
         for packet in batch {
             self.pass(packet, slots, now_ns);
         }
-        if self.dropped() != dropped_before {
+        let dropped = self.dropped();
+        if dropped != self.dropped_before {
+            self.dropped_before = dropped;
             self.report(now_ns);
         }
         // The chain's idle time is meant for instances that remember nothing.

@@ -44,16 +44,15 @@ impl Transit<'_> {
     /// The packet is not translated, and must be dropped.
     pub fn outward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
-            let inside = end(&quoted, Side::Destination).ok_or(Untranslated::BadError)?;
+            let inside = ends(&quoted).map(|it| it.destination).ok_or(Untranslated::BadError)?;
             let outside = mappings.outside_of(inside, now_ns).ok_or(Untranslated::BadError)?;
             self.rewrite_quoted(quoted, Side::Destination, outside)?;
             return self.set_address(Side::Source, outside.address);
         }
-        let inside = end(&self.headers, Side::Source).ok_or(Untranslated::Unsupported)?;
+        let Pair { source: inside, destination: peer } = ends(&self.headers).ok_or(Untranslated::Unsupported)?;
         if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| !echo.is_request)) {
             return Err(Untranslated::Unsupported);
         }
-        let peer = end(&self.headers, Side::Destination).ok_or(Untranslated::Unsupported)?;
         let outside = mappings.outward(inside, peer, self.segment(), now_ns).map_err(Untranslated::Refused)?;
         self.set_end(Side::Source, outside)
     }
@@ -65,16 +64,15 @@ impl Transit<'_> {
     /// The packet is not translated, and must be dropped.
     pub fn inward(&mut self, mappings: &mut Mappings, now_ns: u64) -> Result<(), Untranslated> {
         if let Some(quoted) = self.quoted()? {
-            let outside = end(&quoted, Side::Source).ok_or(Untranslated::BadError)?;
+            let outside = ends(&quoted).map(|it| it.source).ok_or(Untranslated::BadError)?;
             let inside = mappings.inside_of(outside, now_ns).ok_or(Untranslated::BadError)?;
             self.rewrite_quoted(quoted, Side::Source, inside)?;
             return self.set_address(Side::Destination, inside.address);
         }
-        let outside = end(&self.headers, Side::Destination).ok_or(Untranslated::Unsupported)?;
+        let Pair { source: peer, destination: outside } = ends(&self.headers).ok_or(Untranslated::Unsupported)?;
         if self.headers.icmp.is_some_and(|icmp| icmp.echo.is_none_or(|echo| echo.is_request)) {
             return Err(Untranslated::Unsupported);
         }
-        let peer = end(&self.headers, Side::Source).ok_or(Untranslated::Unsupported)?;
         let inside = mappings.inward(outside, peer, self.segment(), now_ns).ok_or(Untranslated::NoMapping)?;
         self.set_end(Side::Destination, inside)
     }
@@ -123,13 +121,6 @@ enum Side {
 }
 
 impl Side {
-    fn of<T: Copy>(self, pair: Pair<T>) -> T {
-        match self {
-            Self::Source => pair.source,
-            Self::Destination => pair.destination,
-        }
-    }
-
     fn replaced<T>(self, pair: Pair<T>, new: T) -> Pair<T> {
         match self {
             Self::Source => Pair { source: new, ..pair },
@@ -138,12 +129,15 @@ impl Side {
     }
 }
 
-/// Returns a packet's end on one side; an echo has its identifier on both.
-fn end(headers: &Headers, side: Side) -> Option<Endpoint> {
+/// Returns a packet's ends; an echo has its identifier on both.
+fn ends(headers: &Headers) -> Option<Pair<Endpoint>> {
     let Addresses::V4(addresses) = headers.addresses else { return None };
     let flow = headers.flow()?;
     let protocol = Protocol::of(flow.protocol)?;
-    Some(Endpoint { protocol, address: side.of(addresses), port: side.of(flow.ports) })
+    Some(Pair {
+        source: Endpoint { protocol, address: addresses.source, port: flow.ports.source },
+        destination: Endpoint { protocol, address: addresses.destination, port: flow.ports.destination },
+    })
 }
 
 fn put_end(headers: &mut Headers, frame: &mut [u8], side: Side, end: Endpoint) -> Result<(), Untranslated> {
@@ -153,6 +147,5 @@ fn put_end(headers: &mut Headers, frame: &mut [u8], side: Side, end: Endpoint) -
         None => Pair { source: end.port, destination: end.port },
     };
     let addresses = Addresses::V4(side.replaced(addresses, end.address));
-    headers.set_addresses(frame, addresses).map_err(|_| Untranslated::Unsupported)?;
-    headers.set_ports(frame, ports).map_err(|_| Untranslated::Unsupported)
+    headers.set_ends(frame, addresses, ports).map_err(|_| Untranslated::Unsupported)
 }

@@ -104,7 +104,8 @@ fn updated(checksum: u16, complements: u64, new: u64) -> u16 {
     }
 }
 
-fn fold(mut sum: u64) -> u16 {
+#[inline]
+pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

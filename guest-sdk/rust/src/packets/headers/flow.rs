@@ -1,5 +1,7 @@
 //! Flow keys: [`FlowKey`], by which functions with state record flows.
 
+use core::hash::{Hash, Hasher};
+
 use super::{Addresses, Headers, IPV6_FRAGMENT, Pair, TCP, UDP};
 
 /// What all packets of a flow in one direction have in common.
@@ -18,7 +20,7 @@ use super::{Addresses, Headers, IPV6_FRAGMENT, Pair, TCP, UDP};
 /// assert_eq!(of(&answer), of(&request).reversed());
 /// assert_eq!(of(&answer).both_ways(), of(&request).both_ways());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
     /// Source and destination address.
     pub addresses: Addresses,
@@ -26,6 +28,26 @@ pub struct FlowKey {
     pub ports: Pair<u16>,
     /// The number of the protocol above IP.
     pub protocol: u8,
+}
+
+/// Few numbers instead of one for each field, as each takes a round of a table's hash.
+impl Hash for FlowKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Pair { source, destination } = self.ports;
+        let rest = (u64::from(source) << 48) | (u64::from(destination) << 32) | (u64::from(self.protocol) << 8);
+        match self.addresses {
+            Addresses::V4(pair) => {
+                hasher.write_u64(rest | 4);
+                hasher.write_u64((u64::from(pair.source) << 32) | u64::from(pair.destination));
+            }
+            Addresses::V6(pair) => {
+                hasher.write_u64(rest | 6);
+                hasher.write_u128(pair.source);
+                hasher.write_u128(pair.destination);
+            }
+        }
+    }
 }
 
 impl FlowKey {
