@@ -43,11 +43,11 @@ impl Model {
     fn make_room(&mut self, is_echo: bool) -> bool {
         loop {
             let mappings = self.mappings.iter().enumerate();
-            let unanswered = { mappings }.filter(|(_, mapping)| !mapping.is_answered);
+            let mut unanswered = { mappings }.filter(|(_, mapping)| !mapping.is_answered);
             let evicted = if self.mappings.len() == TABLE {
                 unanswered.min_by_key(|(_, mapping)| (mapping.used_s, mapping.is_echo))
             } else if self.mappings.iter().filter(|it| it.is_echo == is_echo).count() == PORTS {
-                unanswered.filter(|(_, mapping)| mapping.is_echo == is_echo).next()
+                unanswered.find(|(_, mapping)| mapping.is_echo == is_echo)
             } else {
                 return true;
             };
