@@ -96,9 +96,14 @@ static enum pinion_unreadable read_transport(struct pinion_headers *headers, con
         break;
     default:
         /* The ICMP of the other version of IP has no meaning. */
-        if (headers->protocol == (headers->version == 4 ? PINION_ICMP : PINION_ICMPV6) && rest >= ICMP_HEADER) {
+        if (headers->protocol != (headers->version == 4 ? PINION_ICMP : PINION_ICMPV6))
+            return PINION_READABLE;
+        if (rest >= ICMP_HEADER) {
             read_icmp(headers, header);
             headers->payload = headers->transport + ICMP_HEADER;
+        } else if (headers->is_fragment) {
+            /* A later fragment would bring the type by which the message is judged. */
+            return PINION_MALFORMED;
         }
         return PINION_READABLE;
     }

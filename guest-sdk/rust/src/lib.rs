@@ -103,6 +103,7 @@
 //!   tables            what a function keeps about flows
 //!     table.rs        Table                     a bounded table of flows, with expiry
 //!     lru.rs          Lru                       the same, with eviction chosen by the function
+//!     hash.rs         the keyed hash of both
 //!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
