@@ -1,6 +1,5 @@
 //! Tables with a bounded number of entries, for what a function keeps about flows.
 
 pub mod fragments;
-mod hash;
 pub mod lru;
 pub mod table;

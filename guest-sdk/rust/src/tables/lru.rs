@@ -22,8 +22,8 @@ use core::hash::{Hash, Hasher};
 use core::num::NonZeroU32;
 
 pub use list::{Linked, Links, List};
+use siphasher::sip::SipHasher13;
 
-use super::hash::KeyedHash;
 use crate::random;
 
 /// No entry: buckets and links count from 1, so that an unused table is memory of zeroes.
@@ -103,7 +103,7 @@ pub struct Lru<K, V, const QUEUES: usize = 1> {
     free: u32,
     queues: [Queue; QUEUES],
     /// A hasher that contains the key; each hash starts from a copy of it.
-    keyed: KeyedHash,
+    keyed: SipHasher13,
 }
 
 impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
@@ -124,7 +124,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
             len: 0,
             free: NONE,
             queues: [Queue { oldest: NONE, newest: NONE }; QUEUES],
-            keyed: KeyedHash::new([0; 16]),
+            keyed: SipHasher13::new_with_keys(0, 0),
         }
     }
 
@@ -132,7 +132,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const QUEUES: usize> Lru<K, V, QUEUES> {
     pub fn rekey(&mut self) {
         let mut key = [0; 16];
         random::fill(&mut key);
-        self.keyed = KeyedHash::new(key);
+        self.keyed = SipHasher13::new_with_key(&key);
         // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.is_empty() {
             self.buckets.fill(NONE);

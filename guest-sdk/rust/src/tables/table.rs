@@ -12,7 +12,8 @@
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use super::hash::KeyedHash;
+use siphasher::sip::SipHasher13;
+
 use crate::random;
 
 /// No entry. Stored numbers are one higher than indices, so that zeroed memory is an empty table.
@@ -62,7 +63,7 @@ pub struct Table<K, V> {
     free: u32,
     queues: Vec<Queue>,
     /// A hasher with the secret key.
-    keyed: KeyedHash,
+    keyed: SipHasher13,
 }
 
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
             capacity,
             free: NONE,
             queues: lifetimes_ns.iter().map(queue).collect(),
-            keyed: KeyedHash::new([0; 16]),
+            keyed: SipHasher13::new_with_keys(0, 0),
         }
     }
 
@@ -110,7 +111,7 @@ impl<K: Copy + Eq + Hash, V> Table<K, V> {
     pub fn start(&mut self) {
         let mut key = [0; 16];
         random::fill(&mut key);
-        self.keyed = KeyedHash::new(key);
+        self.keyed = SipHasher13::new_with_key(&key);
         // When an instance starts, its table is empty, and its memory must not be written to without need.
         if !self.entries.is_empty() {
             self.heads.fill(NONE);
