@@ -190,8 +190,6 @@ impl NetworkNamespace {
         ip(&format!("netns add {}", namespace.name));
         // No frames except those of the test.
         namespace.exec("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
-        // Nor questions for a neighbour that is known already.
-        namespace.exec("sysctl -qw net.ipv4.neigh.default.base_reachable_time_ms=3600000");
         namespace
     }
 
@@ -206,6 +204,8 @@ impl NetworkNamespace {
     /// Gives `interface` the address 10.201.0.1.
     pub(crate) fn address(&self, interface: &str) {
         let name = &self.name;
+        // What it knows of a neighbour, it asks for no more.
+        self.exec(&format!("sysctl -qw net.ipv4.neigh.{interface}.base_reachable_time_ms=3600000"));
         ip(&format!("-n {name} addr replace 10.201.0.1/24 dev {interface}"));
         ip(&format!("-n {name} link set {interface} up"));
     }

@@ -321,7 +321,8 @@ impl Port for DpdkPort {
                 None => interface.and_then(|interface| interface.mac().ok()),
             }),
             mtu: interface.and_then(|interface| interface.mtu().ok()).unwrap_or_else(|| self.ethernet.mtu()),
-            link: self.link(),
+            // A tap that was attached again since is not used before the port has followed it.
+            link: if self.link == LinkState::Gone { LinkState::Gone } else { self.link() },
             missed: self.ethernet.missed() + self.overflows.count(self.alarms.descriptors()),
         }
     }

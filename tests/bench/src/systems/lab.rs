@@ -38,6 +38,8 @@ impl Lab {
             silence(namespace);
         }
         lab.client.connect(CLIENT_PORT, &lab.server, PORT);
+        believe_answers(&lab.client, CLIENT_PORT);
+        believe_answers(&lab.server, PORT);
         lab.client.ip(&format!("address add {CLIENT}/24 dev {CLIENT_PORT}"));
         lab
     }
@@ -70,15 +72,20 @@ impl Lab {
 }
 
 /// Keeps the kernel from sending packets of its own on interfaces that are created in this namespace from now on, but for what it must ask
-/// before it can send what it is told to.
+/// for before it can send what it is told to.
 pub(crate) fn silence(namespace: &Namespace) {
-    for (key, value) in [
-        ("ipv6/conf/all/disable_ipv6", "1"),
-        ("ipv6/conf/default/disable_ipv6", "1"),
-        ("ipv4/neigh/default/base_reachable_time_ms", "3600000"),
-    ] {
-        run(namespace.command("sh").args(["-c", &format!("echo {value} > /proc/sys/net/{key}")]));
+    for whose in ["all", "default"] {
+        set(namespace, &format!("ipv6/conf/{whose}/disable_ipv6"), "1");
     }
+}
+
+/// Has the kernel ask no more, for an hour, for whom it knows behind an interface.
+fn believe_answers(namespace: &Namespace, interface: &str) {
+    set(namespace, &format!("ipv4/neigh/{interface}/base_reachable_time_ms"), "3600000");
+}
+
+fn set(namespace: &Namespace, key: &str, value: &str) {
+    run(namespace.command("sh").args(["-c", &format!("echo {value} > /proc/sys/net/{key}")]));
 }
 
 /// Returns the address that the client pings.
