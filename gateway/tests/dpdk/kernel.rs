@@ -43,7 +43,7 @@ fn a_tap_moved_into_a_namespace_carries_frames_both_ways_and_disappears_with_its
     assert_eq!(port.facts().link, LinkState::Up);
     ip(&format!("link set {interface} netns {}", namespace.name));
     assert_eq!(port.facts().link, LinkState::Unknown);
-    namespace.address(&interface);
+    lab.introduce(&mut port, &namespace, &interface);
     assert_eq!(caught_real_time_signals(), 0, "frames do not interrupt threads");
     pings_pass(&mut lab, &mut port, &namespace);
     drop(port);
@@ -60,7 +60,7 @@ fn a_tap_can_be_opened_inside_a_namespace() {
         PortConfig { network_namespace: Some(namespace.path()), mtu: 1504, ..PortConfig::new("inside", &device) };
     let mut port = dpdk::open(&config, &lab.pool).unwrap();
     assert!(!ip_succeeds(&format!("link show {interface}")), "it never was outside");
-    namespace.address(&interface);
+    lab.introduce(&mut port, &namespace, &interface);
     assert_eq!((port.facts().link, port.facts().mtu), (LinkState::Up, 1504));
     pings_pass(&mut lab, &mut port, &namespace);
     ip(&format!("-n {} link set {interface} down", namespace.name));
@@ -76,7 +76,7 @@ fn af_packet_carries_frames_both_ways() {
     veth.set_up();
     let before = lab.pool.available();
     let mut port = lab.open(&format!("net_af_packet0,iface={}", veth.near));
-    veth.namespace.address(&veth.far);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     assert_eq!(port.facts().link, LinkState::Up);
     pings_pass(&mut lab, &mut port, &veth.namespace);
     drop(port);
@@ -90,7 +90,7 @@ fn af_xdp_carries_frames_both_ways_and_takes_its_program_away() {
     veth.set_up();
     let before = lab.pool.available();
     let mut port = lab.open(&format!("net_af_xdp0,iface={}", veth.near));
-    veth.namespace.address(&veth.far);
+    lab.introduce(&mut port, &veth.namespace, &veth.far);
     pings_pass(&mut lab, &mut port, &veth.namespace);
     drop(port);
     let gone = before - lab.pool.available();
