@@ -29,7 +29,7 @@ use self::addresses::{Destination, OwnAddresses};
 pub(crate) use self::lifetimes::SweepShare;
 use self::outbound::Claims;
 use crate::drops::DropReason;
-use crate::flows::cache::{FlowCache, FlowLookup, Found, Verdict};
+use crate::flows::cache::{FlowCache, FlowLookup, Found, Miss, Verdict};
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{FlowState, Instances, KeyHash, Released, SlotRef};
 use crate::flows::recent_flows::RecentFlows;
@@ -373,10 +373,10 @@ impl Assigner {
     /// Returns the instance that is bound to the sender of this flow.
     fn serving(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns).map(|found| found.verdict) {
-            Some(Verdict::Instance(slot)) => Some(slot),
-            Some(Verdict::Answers(_) | Verdict::Dropped(_)) => None,
+            Ok(Verdict::Instance(slot)) => Some(slot),
+            Ok(Verdict::Answers(_) | Verdict::Dropped(_)) => None,
             // The cache had no room for the flow.
-            None => self.bound_to(&self.key(self.rule_for(flow).ok()?.0, flow)?),
+            Err(_) => self.bound_to(&self.key(self.rule_for(flow).ok()?.0, flow)?),
         }
     }
 
@@ -397,9 +397,9 @@ impl Assigner {
     #[inline(always)]
     fn assign_flow(&mut self, lead: FlowLookup, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         match self.cache.lookup(lead, flow, self.rules_version, now_ns) {
-            Some(Found { verdict: Verdict::Instance(slot), begins_period }) => {
+            Ok(Found { verdict: Verdict::Instance(slot), begins_period }) => {
                 let Some(entry) = self.instances.entry(slot, flow.ingress().port, now_ns) else {
-                    return self.assign_anew(lead.hash, flow, frame, now_ns);
+                    return self.assign_anew(Miss::Outdated, lead.hash, flow, frame, now_ns);
                 };
                 if self.instances.was_reset(slot) {
                     self.instances.go_on(slot, flow.ingress().port, now_ns);
@@ -409,17 +409,17 @@ impl Assigner {
                 }
                 Assignment::To(entry)
             }
-            Some(Found { verdict: Verdict::Dropped(reason), .. }) => Assignment::Drop(reason),
-            Some(Found { verdict: Verdict::Answers(slot), .. }) => {
+            Ok(Found { verdict: Verdict::Dropped(reason), .. }) => Assignment::Drop(reason),
+            Ok(Found { verdict: Verdict::Answers(slot), .. }) => {
                 self.assign_answers(slot, lead.hash, flow, frame, now_ns)
             }
-            None => self.assign_anew(lead.hash, flow, frame, now_ns),
+            Err(miss) => self.assign_anew(miss, lead.hash, flow, frame, now_ns),
         }
     }
 
     // Apart from `assign_flow`, so that the code for a hit stays small.
     #[inline(never)]
-    fn assign_anew(&mut self, hash: FlowHash, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
+    fn assign_anew(&mut self, miss: Miss, hash: FlowHash, flow: &FlowKey, frame: &[u8], now_ns: u64) -> Assignment {
         if self.outbound.has_any()
             && let Some(assignment) = self.assign_outbound(hash, flow, now_ns)
         {
@@ -431,7 +431,7 @@ impl Assigner {
         let (key, destination) = match applied {
             Ok(applied) => applied,
             Err(reason) => {
-                self.cache.insert(hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
+                self.cache.insert_missed(miss, hash, flow, Verdict::Dropped(reason), self.rules_version, now_ns);
                 return Assignment::Drop(reason);
             }
         };
@@ -455,7 +455,7 @@ impl Assigner {
                 slot
             }
         };
-        self.cache.insert(hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
+        self.cache.insert_missed(miss, hash, flow, Verdict::Instance(slot), self.rules_version, now_ns);
         match self.instances.entry(slot, flow.ingress().port, now_ns) {
             Some(entry) => Assignment::To(entry),
             None => Assignment::Drop(DropReason::NoInstance),

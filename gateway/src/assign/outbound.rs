@@ -9,7 +9,7 @@ use pinion_mma::id::{PortIndex, Sender};
 use super::addresses::OwnAddresses;
 use super::{Assigner, Assignment};
 use crate::drops::DropReason;
-use crate::flows::cache::Verdict;
+use crate::flows::cache::{Miss, Verdict};
 use crate::flows::entry_fwp::EntryFwp;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{Instances, SlotRef};
@@ -176,7 +176,7 @@ impl Assigner {
     ) -> Assignment {
         match self.instances.entry_of_answers(slot, flow.ingress().port, now_ns) {
             Some(entry) => Assignment::To(entry),
-            None => self.assign_anew(hash, flow, frame, now_ns),
+            None => self.assign_anew(Miss::Outdated, hash, flow, frame, now_ns),
         }
     }
 

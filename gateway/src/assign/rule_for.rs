@@ -55,9 +55,9 @@ impl Assigner {
     /// Returns the chain that frames of this flow go to.
     pub(crate) fn chain_of_flow(&mut self, flow: &FlowKey, lead: FlowLookup, now_ns: u64) -> Option<ChainIndex> {
         let bound = match self.cache.lookup(lead, flow, self.rules_version, now_ns).map(|found| found.verdict) {
-            Some(Verdict::Instance(slot) | Verdict::Answers(slot)) => self.instances.chain(slot),
-            Some(Verdict::Dropped(_)) => return None,
-            None => None,
+            Ok(Verdict::Instance(slot) | Verdict::Answers(slot)) => self.instances.chain(slot),
+            Ok(Verdict::Dropped(_)) => return None,
+            Err(_) => None,
         };
         bound.or_else(|| self.rule_for(flow).ok().and_then(|(rule, _)| rule.chain))
     }

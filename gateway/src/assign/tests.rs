@@ -307,7 +307,7 @@ fn established_flows_stay_assigned_through_a_flood_of_ten_times_the_table() {
         assert!(matches!(send(&mut assigner, &flow(FLOWS + newcomer), Part::Whole, 0, now_ns), Assignment::To(_)));
         let known = flow(newcomer % established);
         let lead = assigner.cache.lead(assigner.cache.hash(&known));
-        evicted += u32::from(assigner.cache.lookup(lead, &known, assigner.rules_version, now_ns).is_none());
+        evicted += u32::from(assigner.cache.lookup(lead, &known, assigner.rules_version, now_ns).is_err());
         assert!(matches!(send(&mut assigner, &known, Part::Whole, 0, now_ns), Assignment::To(_)));
     }
     assert!(evicted * 1000 <= established, "{evicted} of {established}");

@@ -64,6 +64,15 @@ pub(crate) struct Found {
     pub(crate) begins_period: bool,
 }
 
+/// Why nothing is found of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// It has no entry.
+    Absent,
+    /// Its entry is of other rules.
+    Outdated,
+}
+
 /// A flow's hash, and the entry where the flow most likely is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowLookup {
@@ -151,8 +160,11 @@ impl FlowCache {
         }
     }
 
-    /// Returns the flow's verdict under these rules, if it is cached, and notes that the flow was seen. The caller must
-    /// check the slot's generation.
+    /// Returns the flow's verdict under these rules, and notes that the flow was seen. The caller must check the slot's
+    /// generation.
+    ///
+    /// # Errors
+    /// If it is not cached.
     #[inline(always)]
     pub(crate) fn lookup(
         &mut self,
@@ -160,14 +172,14 @@ impl FlowCache {
         flow: &FlowKey,
         rules_version: u32,
         now_ns: u64,
-    ) -> Option<Found> {
+    ) -> Result<Found, Miss> {
         let Way { bucket, way } = match self.at_end_of(lead, flow) {
             Some(place) => place,
-            None => self.find(lead.hash, flow)?,
+            None => self.find(lead.hash, flow).ok_or(Miss::Absent)?,
         };
         let entry = &self.entries[bucket][way];
         if entry.rules_version != rules_version {
-            return None;
+            return Err(Miss::Outdated);
         }
         let seen = match entry.verdict {
             Verdict::Instance(_) | Verdict::Answers(_) => Seen::at(Tick::at(now_ns)).marked(),
@@ -179,7 +191,7 @@ impl FlowCache {
         if *noted != seen {
             *noted = seen;
         }
-        Some(Found { verdict: entry.verdict, begins_period })
+        Ok(Found { verdict: entry.verdict, begins_period })
     }
 
     /// Returns whether the flow had an instance when it was seen last, under whatever rules.
@@ -194,9 +206,38 @@ impl FlowCache {
 
     /// Caches a verdict for a flow, in place of the flow's old entry or of another flow, unless there is no room.
     pub(crate) fn insert(&mut self, hash: FlowHash, flow: &FlowKey, verdict: Verdict, rules_version: u32, now_ns: u64) {
+        self.insert_at(self.find(hash, flow), hash, flow, verdict, rules_version, now_ns);
+    }
+
+    /// Does the same for a flow that was looked up just before, in vain.
+    pub(crate) fn insert_missed(
+        &mut self,
+        miss: Miss,
+        hash: FlowHash,
+        flow: &FlowKey,
+        verdict: Verdict,
+        rules_version: u32,
+        now_ns: u64,
+    ) {
+        let old = match miss {
+            Miss::Absent => None,
+            Miss::Outdated => self.find(hash, flow),
+        };
+        self.insert_at(old, hash, flow, verdict, rules_version, now_ns);
+    }
+
+    fn insert_at(
+        &mut self,
+        old: Option<Way>,
+        hash: FlowHash,
+        flow: &FlowKey,
+        verdict: Verdict,
+        rules_version: u32,
+        now_ns: u64,
+    ) {
         let now = Tick::at(now_ns);
         let mut seen = Seen::at(now);
-        let place = match self.find(hash, flow) {
+        let place = match old {
             Some(place) => {
                 let was_established = self.buckets[place.bucket].seen[place.way].is_marked();
                 if was_established && !matches!(verdict, Verdict::Dropped(_)) {
