@@ -100,10 +100,9 @@
 //!     function.rs     Function, PacketFunction  the traits that a function implements
 //!     looping.rs      Looping, Io               functions with a loop of their own
 //!     guest.rs        init, run                 the exported entry points
-//!   tables            what a function keeps about flows
+//!   tables            what a function keeps about flows, by the feature `tables`
 //!     table.rs        Table                     a bounded table of flows, with expiry
 //!     lru.rs          Lru                       the same, with eviction chosen by the function
-//!     hash.rs         the keyed hash of both
 //!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
@@ -115,6 +114,7 @@
 mod functions;
 mod host;
 mod packets;
+#[cfg(feature = "tables")]
 mod tables;
 
 #[cfg(feature = "config")]
@@ -142,6 +142,7 @@ pub use packets::slots::Slots;
 pub use packets::way::Way;
 pub use packets::{checksum, headers, outbound};
 pub use pinion_abi::LogLevel;
+#[cfg(feature = "tables")]
 pub use tables::{fragments, lru, table};
 
 /// Most packets in a [`Batch`].
