@@ -165,16 +165,26 @@ fn a_tap_that_an_operator_has_made_again_is_taken_as_it_is() {
 }
 
 #[test]
-fn an_af_xdp_port_whose_interface_was_deleted_needs_a_restart() {
+fn an_af_xdp_port_whose_interface_was_deleted_continues_on_packet_sockets() {
     let mut lab = Lab::enter();
     let veth = Veth::new("b");
     veth.set_up();
     let mut port = lab.open(&format!("net_af_xdp0,iface={}", veth.near));
-    ip(&format!("link del {}", veth.near));
-    tend_until(&mut port, LinkState::Lost);
-    nothing_leaves(&mut lab, &mut port);
-    veth.make();
-    veth.set_up();
-    port.tend();
-    assert_eq!(port.facts().link, LinkState::Lost);
+    veth.namespace.address(&veth.far);
+    pings_pass(&mut lab, &mut port, &veth.namespace);
+    for _ in 0..2 {
+        let before = (port.facts().mac, port.counters().received.frames.value());
+        ip(&format!("link del {}", veth.near));
+        tend_until(&mut port, LinkState::Gone);
+        assert_eq!(port.facts().mac, before.0, "until there is another interface");
+        nothing_leaves(&mut lab, &mut port);
+        assert!(lab.receive_all(&mut port).is_empty());
+        veth.make();
+        veth.set_up();
+        tend_until(&mut port, LinkState::Up);
+        assert_ne!(port.facts().mac, before.0, "the new interface has an address of its own");
+        veth.namespace.address(&veth.far);
+        pings_pass(&mut lab, &mut port, &veth.namespace);
+        assert!(port.counters().received.frames.value() >= before.1 + 20, "the counts go on");
+    }
 }

@@ -177,9 +177,8 @@ fn hosts_of_both_sides_learn_how_long_their_packets_may_be() {
     }
 }
 
-#[test]
-fn ipv6_passes_firewall_and_router_and_no_host_outside_gets_in() {
-    let border = Border::new();
+/// Checks that hosts inside reach those outside over IPv6, by way of the router, and none of these gets in.
+fn ipv6_passes(border: &Border) {
     border.pass_both_ways(&[("firewall", FIREWALL), ("lpm-router", &Border::router())], "shared");
     pings(&border.inside, 5, &format!("-i 0.05 {OUTSIDE_V6}")).assert_all(5);
     for more in ["", " --reverse"] {
@@ -189,6 +188,21 @@ fn ipv6_passes_firewall_and_router_and_no_host_outside_gets_in() {
     let mut command = border.inside.command("traceroute");
     let said = run(command.args(["-6", "-n", "-q", "1", "-w", "3", "-m", "5", OUTSIDE_V6]));
     assert!(said.contains(ROUTER_V6) && said.contains(OUTSIDE_V6), "{said}");
+}
+
+#[test]
+fn ipv6_passes_firewall_and_router_and_no_host_outside_gets_in() {
+    ipv6_passes(&Border::new());
+}
+
+#[test]
+fn ipv6_passes_in_vlans_too() {
+    let mut border = Border::in_vlan(100);
+    ipv6_passes(&border);
+    let status = border.node.cli().status();
+    let known = status["neighbors"].as_array().expect("a list");
+    assert!(!known.is_empty() && known.iter().all(|neighbor| neighbor["vlan"] == 100), "{known:?}");
+    assert!(border.tagged.iter_mut().all(TaggedCable::all_were_tagged), "frames of the node came without the tag");
 }
 
 #[test]

@@ -18,6 +18,8 @@
 //!   exist. The port computes them.
 //! * `net_af_xdp`: a VLAN tag that travels beside a frame is lost. The port turns off `rxvlan` on its interface; on a veth
 //!   pair, `ethtool -K FAR_END txvlan off` keeps tags in frames.
+//! * `net_af_xdp`, if its interface is deleted: when there is one of that name again, the port continues on packet sockets
+//!   (`xdp`), until the node starts again.
 //! * `net_tap`: frames for which the tap's queue has no room count as `TX dropped` of the kernel's interface, and nowhere
 //!   else.
 //! * `net_af_xdp` keeps 2,048 buffers of the pool in its fill ring. When it is closed, it returns neither these nor the
@@ -36,6 +38,7 @@ mod port;
 mod port_config;
 pub mod remake;
 mod tap;
+mod xdp;
 
 pub use self::buffers::pool::DpdkPool;
 pub use self::buffers::sizes::BUFFER_LEN;
@@ -45,6 +48,7 @@ pub use self::port_config::PortConfig;
 
 use self::packet::PacketPort;
 use self::port::DpdkPort;
+use self::xdp::XdpPort;
 use super::Port;
 
 /// Opens a port whose frames lie in buffers of `pool`, and waits for its link.
@@ -53,7 +57,11 @@ use super::Port;
 /// An error whose message names the device and what to do.
 pub fn open(config: &PortConfig, pool: &DpdkPool) -> Result<Box<dyn Port>, DpdkError> {
     if !config.device.starts_with(packet::DRIVER) {
-        return Ok(Box::new(DpdkPort::open(config, pool)?));
+        let port = DpdkPort::open(config, pool)?;
+        return match remake::uses_packet_sockets(&config.device) {
+            true => Ok(Box::new(XdpPort::new(port, config, pool))),
+            false => Ok(Box::new(port)),
+        };
     }
     let port = PacketPort::open(config, pool.clone())?;
     port::await_link(&config.device, config.link_timeout, || (port.facts().link, Some(port.interface())))?;

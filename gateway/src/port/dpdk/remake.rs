@@ -57,10 +57,23 @@ impl MadeSockets {
     }
 }
 
-/// Returns whether a port with this device continues with new sockets.
+/// Returns whether a port with this device continues with new packet sockets.
 #[must_use]
 pub fn uses_packet_sockets(device: &str) -> bool {
-    device.starts_with(packet::DRIVER)
+    device.starts_with(packet::DRIVER) || xdp_interface(device).is_some()
+}
+
+/// Returns the interface of a device on AF_XDP.
+fn xdp_interface(device: &str) -> Option<String> {
+    let device = Device::parse(device).ok()?;
+    device.underlying_interface().filter(|_| device.attaches_program()).map(str::to_owned)
+}
+
+/// Returns the settings of the port on packet sockets that stands in for a port on AF_XDP; those of any other port as they are.
+pub(crate) fn on_packet_sockets(config: &PortConfig) -> PortConfig {
+    let stand_in = |interface| format!("{}0,iface={interface}", packet::DRIVER);
+    let device = xdp_interface(&config.device).map_or_else(|| config.device.clone(), stand_in);
+    PortConfig { device, ..config.clone() }
 }
 
 /// Makes the sockets of a port on packet sockets, in its network namespace, with the rights of the calling process.
@@ -68,6 +81,7 @@ pub fn uses_packet_sockets(device: &str) -> bool {
 /// # Errors
 /// If there is no such namespace or interface now, or the rights do not suffice.
 pub fn packet_sockets(config: &PortConfig) -> Result<MadeSockets, DpdkError> {
+    let config = &on_packet_sockets(config);
     let settings = Settings::of(config)?;
     let namespace = Namespace::open(config.network_namespace.as_deref())?;
     let made = namespace.run(|| sockets::open(&settings))?;

@@ -66,22 +66,49 @@ impl PacketPort {
         let Sockets { interface, queues } = open_sockets(config, &settings)?;
         let rings = mapped(&queues, &settings)
             .map_err(|error| Settings::error(config, &settings.interface, ("mapping a ring", error)))?;
-        Ok(Self {
+        let mut port = Self::waiting_on(interface, config, settings, pool);
+        (port.rings, port.sockets, port.link) = (rings, queues, LinkState::Up);
+        Ok(port)
+    }
+
+    /// Makes a port whose interface has gone: it works when there is one of that name. Until then it has this address.
+    pub(crate) fn waiting(
+        config: &PortConfig,
+        mac: [u8; 6],
+        counters: &Arc<PortCounters>,
+        pool: impl BufferPool + 'static,
+    ) -> Result<Self, DpdkError> {
+        let settings = Settings::of(config)?;
+        // No interface has this number.
+        let nowhere = Interface::of_index(0)
+            .map_err(|error| Settings::error(config, &settings.interface, ("asking for interfaces", error)))?;
+        let mut port = Self::waiting_on(nowhere, config, settings, pool);
+        (port.mac, port.counters) = (mac, Arc::clone(counters));
+        Ok(port)
+    }
+
+    fn waiting_on(
+        interface: Interface,
+        config: &PortConfig,
+        settings: Settings,
+        pool: impl BufferPool + 'static,
+    ) -> Self {
+        Self {
             lengths: Lengths::of_packet_socket(settings.mtu),
             mac: interface.mac().unwrap_or_default(),
             config: config.clone(),
             settings,
             interface,
-            rings,
-            sockets: queues,
+            rings: Vec::new(),
+            sockets: Vec::new(),
             overflows: RingOverflows::default(),
-            link: LinkState::Up,
+            link: LinkState::Gone,
             first_queue: 0,
             pool: Box::new(pool),
             spare: Vec::with_capacity(BURST),
             spent: Vec::with_capacity(BURST),
             counters: Arc::default(),
-        })
+        }
     }
 
     pub(crate) fn interface(&self) -> &Interface {
@@ -111,7 +138,7 @@ impl PacketPort {
             None => open_sockets(&self.config, &self.settings).ok(),
         };
         let Some(Sockets { interface, queues }) = made else { return };
-        if queues.len() != self.sockets.len() || interface.link() == LinkState::Unknown {
+        if queues.len() != usize::from(self.settings.queues) || interface.link() == LinkState::Unknown {
             return;
         }
         let Ok(rings) = mapped(&queues, &self.settings) else { return };
@@ -281,7 +308,8 @@ impl Port for PacketPort {
         self.link = self.link();
         if self.link.is_down() {
             // What the kernel has left must not be sent late.
-            let back = self.rings[0].take_back(self.settings.ring.frames() as usize);
+            let frames = self.settings.ring.frames() as usize;
+            let back = self.rings.first_mut().map_or(0, |ring| ring.take_back(frames));
             self.counters.sent.dropped_link_down.add(back as u64);
         }
         self.mac = self.interface.mac().unwrap_or(self.mac);
@@ -302,7 +330,7 @@ impl Port for PacketPort {
                 break;
             }
         }
-        self.first_queue = (self.first_queue + 1) % queues;
+        self.first_queue = (self.first_queue + 1) % queues.max(1);
         if received > 0 && self.link == LinkState::Down {
             self.link = LinkState::Up;
         }
