@@ -105,16 +105,26 @@ impl Backends {
         self.new_count = 0;
     }
 
-    /// Returns the backend for a packet of a flow. A SYN starts a new flow, unless the flow was used just before.
+    /// Returns the backend for a packet of a flow. A SYN starts a new flow, unless the flow was used just before by another
+    /// packet: SYNs alone keep no flow where it is for longer.
     #[inline]
     pub fn choose(&mut self, flow: FlowKey, is_syn: bool, now_ns: u64) -> Option<Backend> {
         let known = self.flows.find(&flow);
         if let Some(id) = known {
             let Flow { backend, queue } = *self.flows.value(id);
-            let goes_on = !is_syn || now_ns.saturating_sub(self.flows.used_ns(id)) < SYN_KEEPS_NS;
-            if goes_on && self.state(backend) != State::Down {
-                let is_kept = queue == Queue::Kept || !is_syn;
-                self.touch(id, queue, if is_kept { Queue::Kept } else { Queue::New }, now_ns);
+            let was_used_just_before = || now_ns.saturating_sub(self.flows.used_ns(id)) < SYN_KEEPS_NS;
+            let goes_on = match (is_syn, queue, self.state(backend)) {
+                (_, _, State::Down) => false,
+                (false, ..) => true,
+                (true, Queue::Kept, _) => was_used_just_before(),
+                (true, Queue::New, state) => state == State::Up && was_used_just_before(),
+            };
+            if goes_on {
+                match (is_syn, queue) {
+                    (false, _) => self.touch(id, queue, Queue::Kept, now_ns),
+                    (true, Queue::New) => self.touch(id, queue, Queue::New, now_ns),
+                    (true, Queue::Kept) => {}
+                }
                 return Some(backend);
             }
         }
