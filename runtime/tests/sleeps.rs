@@ -265,7 +265,7 @@ fn a_sleep_of_more_than_some_milliseconds_during_initialisation_is_refused_by_na
         assert!(refused.contains("it slept (poll_oneoff) for longer than 10 ms"), "{refused}");
     }
     // In all, not each time.
-    let twice = wat(Duration::from_millis(6))
+    let twice = wat(Duration::from_millis(9))
         .replace("(result i32) (call $sleep)", "(result i32) (drop (call $sleep)) (call $sleep)");
     for wat in [twice.clone(), twice.replace("(func $check", table)] {
         let refused = said(&wat).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Datagrams in fragments, through a function that sends each to the output that its first fragment's port names.
 
-#![cfg(not(target_family = "wasm"))]
+#![cfg(all(feature = "tables", not(target_family = "wasm")))]
 
 #[allow(dead_code)] // a part of it is used
 mod frames;
