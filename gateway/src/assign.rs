@@ -340,14 +340,9 @@ impl Assigner {
     ) -> Assignment {
         if milestone == TcpEvent::Opens
             && let Some(slot) = self.over_with(lead, flow, now_ns)
+            && !self.make_way(slot)
         {
-            if !self.open {
-                return Assignment::Drop(DropReason::LauncherBusy);
-            }
-            // Another client may have the ports now.
-            self.memo.forget();
-            let released = self.instances.release(slot.index);
-            self.give_up(released);
+            return Assignment::Drop(DropReason::LauncherBusy);
         }
         let assignment = self.assign_flow(lead, flow, frame, now_ns);
         let Assignment::To(_) = assignment else { return assignment };
@@ -355,19 +350,38 @@ impl Assigner {
         if self.outbound.has_any() && self.outbound.note_far(flow, milestone, || headers::segment_in_frame(frame)) {
             return assignment;
         }
-        if let Some(slot) = self.serving(lead, flow, now_ns) {
-            self.instances.note(slot, milestone, flow.ingress().port, now_ns);
+        let Some(slot) = self.serving(lead, flow, now_ns) else { return assignment };
+        // The cache did not know the flow.
+        if milestone == TcpEvent::Opens && self.instances.is_over(slot) {
+            return match self.make_way(slot) {
+                true => self.assign_flow(lead, flow, frame, now_ns),
+                false => Assignment::Drop(DropReason::LauncherBusy),
+            };
         }
+        self.instances.note(slot, milestone, flow.ingress().port, now_ns);
         assignment
     }
 
-    /// Returns the instance that serves this flow, if its connection is over: an opening segment begins another one.
+    /// Releases an instance whose flow's connection is over, as another begins. Returns whether it was released.
+    fn make_way(&mut self, slot: SlotRef) -> bool {
+        if self.open {
+            // Another client may have the ports now.
+            self.memo.forget();
+            let released = self.instances.release(slot.index);
+            self.give_up(released);
+        }
+        self.open
+    }
+
+    /// Returns the instance that serves this flow as the cache knows it, if its connection is over: an opening segment begins
+    /// another one.
     fn over_with(&mut self, lead: FlowLookup, flow: &FlowKey, now_ns: u64) -> Option<SlotRef> {
         if self.outbound.has_any() && self.outbound.bound_to(flow).is_some() {
             return None;
         }
-        let slot = self.serving(lead, flow, now_ns).filter(|slot| self.instances.chain(*slot).is_some())?;
-        self.instances.is_over(slot).then_some(slot)
+        let found = self.cache.lookup(lead, flow, self.rules_version, now_ns).ok()?;
+        let Verdict::Instance(slot) = found.verdict else { return None };
+        (self.instances.chain(slot).is_some() && self.instances.is_over(slot)).then_some(slot)
     }
 
     /// Returns the instance that is bound to the sender of this flow.

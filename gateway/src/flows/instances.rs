@@ -80,8 +80,9 @@ struct Cold {
     key: Option<InstanceKey>,
     way_back: Option<WayBack>,
     bound_ns: u64,
-    /// When its flow's connection was reset, if it was.
+    /// When its flow's connection was reset, if it was, and what its state was before.
     reset_ns: u64,
+    before_reset: State,
     /// Of an instance with a way back: whether its client's frames go back, and when the last of them was seen.
     client: ClientSide,
     /// Whose list of instances with unproven clients it is in.
@@ -94,7 +95,18 @@ impl Cold {
     /// What there is of an instance before it is bound.
     fn ready(chain: ChainIndex, instance: InstanceId, way_back: Option<WayBack>) -> Self {
         let (client, source) = (ClientSide::default(), SourceShare::NONE);
-        Self { instance, chain, key: None, way_back, bound_ns: 0, reset_ns: 0, client, unproven_of: None, source }
+        Self {
+            instance,
+            chain,
+            key: None,
+            way_back,
+            bound_ns: 0,
+            reset_ns: 0,
+            before_reset: State::Bound,
+            client,
+            unproven_of: None,
+            source,
+        }
     }
 
     /// Returns whether frames of this port pass the instance's stages backwards.
@@ -328,7 +340,7 @@ impl Instances {
         let (hot, cold) = (&mut self.hot[slot.index as usize], &self.cold[slot.index as usize]);
         let side = if cold.goes_back(port) { Direction::Back } else { Direction::Forth };
         if hot.state == State::Reset(side) && now_ns.saturating_sub(cold.reset_ns) >= GOES_ON_NS {
-            hot.state = State::Bound;
+            hot.state = cold.before_reset;
         }
     }
 
@@ -339,11 +351,15 @@ impl Instances {
         if key.as_ref().is_some_and(of_flow) {
             let side =
                 |way_back: &WayBack| if way_back.from.contains(port) { Direction::Back } else { Direction::Forth };
-            let state = &mut self.hot[slot.index as usize].state;
-            *state = state.after(milestone, way_back.as_ref().map(side));
+            let side = way_back.as_ref().map(side);
+            let (state, cold) = (&mut self.hot[slot.index as usize].state, &mut self.cold[slot.index as usize]);
             if milestone == TcpEvent::Resets {
-                self.cold[slot.index as usize].reset_ns = now_ns;
+                cold.reset_ns = now_ns;
+                if !matches!(state, State::Reset(_)) {
+                    cold.before_reset = *state;
+                }
             }
+            *state = state.after(milestone, side);
         }
     }
 

@@ -133,13 +133,14 @@ fn recent_place(network: NetworkIndex, to: IpAddr) -> usize {
 
 /// Returns where a packet for `to` goes in a network.
 fn way(network: &Network, to: IpAddr) -> Result<Way, DropReason> {
-    if is_of_no_host(to) {
+    let (is_group, is_for_network) = match to {
+        IpAddr::V4(to) => (to.is_multicast() || to.is_broadcast(), network.is_broadcast(to)),
+        IpAddr::V6(to) => (to.is_multicast(), false),
+    };
+    // What is for all hosts of a network may have come from far away, in the name of whom they would all answer (RFC 2644).
+    if is_of_no_host(to) || is_for_network && !is_group {
         return Err(DropReason::NoRoute);
     }
-    let is_group = match to {
-        IpAddr::V4(to) => to.is_multicast() || network.is_broadcast(to),
-        IpAddr::V6(to) => to.is_multicast(),
-    };
     if is_group {
         return Ok(Way::Station(messages::station_of_group(to)));
     }

@@ -132,6 +132,8 @@ pub(crate) struct OutboundFlows {
     resting: Box<[List]>,
     /// By tenant: the flows that are open, in front those that were opened, or looked at to end one of them, first.
     open: Box<[List]>,
+    /// Flows that have ended to make room and whose instances do not know yet. No other does meanwhile.
+    giving_way: usize,
     by_answers: HashIndex,
     shares: Shares,
     /// By slot of an instance: how many flows it has that have not ended, for the generation that had the latest one.
@@ -166,6 +168,7 @@ impl OutboundFlows {
             links,
             resting: vec![List::new(); TENANTS_MAX].into(),
             open: vec![List::new(); TENANTS_MAX].into(),
+            giving_way: 0,
             by_answers: HashIndex::new(flows),
             shares: Shares::new(flows as u32),
             of_instances: vec![(0, 0); instances].into(),
@@ -277,7 +280,7 @@ impl OutboundFlows {
     /// Ends an open flow of a tenant above its guaranteed share, if an instance of a tenant below its own may have another
     /// flow and there is no room for that. There is once the end was told.
     pub(crate) fn end_for(&mut self, tenant: TenantIndex, slot: SlotRef, now_ns: u64) -> Option<Told> {
-        if self.of_instance(slot) >= self.of_instance_max || self.make_room(tenant) {
+        if self.giving_way > 0 || self.of_instance(slot) >= self.of_instance_max || self.make_room(tenant) {
             return None;
         }
         let above = self.most_above(&self.open).filter(|_| self.shares.is_guaranteed(tenant, 1))?;
@@ -439,6 +442,7 @@ impl OutboundFlows {
         if *generation == flow.slot.generation {
             *count -= 1;
         }
+        self.giving_way += usize::from(told == Some(FlowEnd::Quota));
         match told {
             Some(end) => flow.state = State::Untold(end),
             None => self.rest(place),
@@ -447,6 +451,7 @@ impl OutboundFlows {
 
     fn rest(&mut self, place: u32) {
         let flow = &mut self.flows[place as usize];
+        self.giving_way -= usize::from(flow.state == State::Untold(FlowEnd::Quota));
         flow.state = State::Resting;
         self.resting[usize::from(flow.sender.tenant.0)].push_back(&mut self.links, place);
     }

@@ -282,6 +282,18 @@ fn a_connection_goes_on_if_the_side_that_was_said_to_have_reset_it_does() {
 }
 
 #[test]
+fn a_connection_that_was_closing_when_it_was_reset_goes_on_closing() {
+    let mut instances = with_ready(1, &[(0, 10)]);
+    let (slot, _) = bind(&mut instances, &flow_key(1), 0).unwrap();
+    instances.note(slot, TcpEvent::Closes, LAN, 0);
+    for now_ns in [5, 6] {
+        instances.note(slot, TcpEvent::Resets, LAN, now_ns);
+    }
+    instances.go_on(slot, LAN, 6 + GOES_ON_NS);
+    assert_eq!(instances.hot[0].state, State::Closed);
+}
+
+#[test]
 fn the_end_of_one_flow_ends_no_per_client_or_shared_instance() {
     let shared = InstanceKey { chain: ChainIndex(0), client: ClientLabel::All };
     for key in [shared, key(0, 1)] {

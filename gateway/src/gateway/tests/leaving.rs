@@ -335,11 +335,13 @@ fn packets_for_a_group_go_to_its_station_without_asking() {
 }
 
 #[test]
-fn packets_for_all_on_the_link_go_to_all_stations_without_asking() {
+fn packets_for_all_on_the_link_go_to_all_stations_and_those_for_all_of_a_network_to_none() {
     let mut rig = Rig::routed(own());
-    let to_all = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(10, 77, 0, 255));
+    let to_all = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::BROADCAST);
     rig.leave(&unaddressed(&to_all));
     assert_eq!(rig.left(), [from_station([0xff; 6], &to_all)]);
+    let to_network = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(10, 77, 0, 255));
+    assert_eq!(rig.refused(&unaddressed(&to_network)), [(DropReason::NoRoute, 1)]);
     let elsewhere = packet(Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::new(10, 78, 0, 255));
     rig.leave(&unaddressed(&elsewhere));
     assert_eq!(rig.left(), [request(ROUTER)], "that of another network is a router's to know");

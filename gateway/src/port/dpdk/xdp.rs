@@ -30,7 +30,11 @@ impl XdpPort {
     pub(crate) fn new(xdp: DpdkPort, config: &PortConfig, pool: &DpdkPool) -> Self {
         let config = remake::on_packet_sockets(config);
         let stand_in = PacketPort::waiting(&config, xdp.facts().mac, xdp.counters(), pool.clone());
-        Self { xdp, stand_in: stand_in.ok(), is_stood_in: false }
+        let port = xdp.name();
+        let stand_in = stand_in.inspect_err(|error| {
+            tracing::warn!(port, %error, "if its interface is deleted, the port cannot continue on packet sockets");
+        });
+        Self { stand_in: stand_in.ok(), xdp, is_stood_in: false }
     }
 
     fn used(&self) -> &dyn Port {
