@@ -83,7 +83,7 @@ impl Wire {
 
     /// Deletes the right host's interface by `delete`, and makes another one. The node notices both.
     fn replace_right(&mut self, delete: impl FnOnce(&mut Self)) {
-        let (warning, before) = ("port wan: the device net_af_packet1,iface=port1 has gone", log_lines(self, GONE));
+        let (warning, before) = ("iface=port1 has gone", log_lines(self, GONE));
         delete(self);
         until("sign of a device that has gone", SOON, || (!self.link_is_up(1)).then_some(()));
         assert!(warnings(&self.node).contains(warning), "{}", warnings(&self.node));
