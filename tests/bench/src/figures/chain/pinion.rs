@@ -22,6 +22,9 @@ pub(super) const HOLD_FRAMES: u32 = 512;
 const READY_MAX: Duration = Duration::from_secs(20);
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Whose the chain is.
+const TENANT: &str = "bench";
+
 /// The results of a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rates {
@@ -41,7 +44,9 @@ impl ChainNode {
     /// Starts a node whose port is this device.
     pub(super) fn start(run: &Run, device: &str, length: usize) -> anyhow::Result<Self> {
         let port = format!("[[port]]\nname = \"lan\"\ndevice = {device:?}\naddresses = [\"{NODE_ADDRESS}/24\"]\n");
-        let node = Node::started(&format!("idle = \"{IDLE}\"\n{}{port}", run.cores.node_config()));
+        // After an even number of swaps a frame has its client as its sender again.
+        let tenant = format!("[[tenant]]\nname = {TENANT:?}\ntransparent_forwarding = true\n");
+        let node = Node::started(&format!("idle = \"{IDLE}\"\n{}{port}{tenant}", run.cores.node_config()));
         let mut api = NodeApi::connect(&node.socket())?;
         node.apply(manifest(length).text());
         let mac = port_of(&mut api)?.mac;
@@ -88,7 +93,7 @@ fn port_of(api: &mut NodeApi) -> anyhow::Result<PortStatus> {
 /// Makes a manifest of `length` functions in a row, with no more instances kept ready than the one that serves all.
 fn manifest(length: usize) -> Manifest {
     let stages = vec!["{ module = \"macswap\" }"; length].join(", ");
-    Manifest::of("bench")
+    Manifest::of(TENANT)
         .module("macswap", &build::sample("macswap"))
         .with(format_args!(
             "[[chain]]\nname = \"swaps\"\nstage = [{stages}]\ncache_min = 1\nhold_frames = {HOLD_FRAMES}\n"
