@@ -19,6 +19,7 @@
 //! loop. The readers are inlined, because to pass a key through memory costs more than to make it.
 
 mod fragment;
+pub(crate) mod hosts;
 mod ipv4;
 mod ipv6;
 mod key;

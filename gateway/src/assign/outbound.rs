@@ -14,6 +14,7 @@ use crate::flows::entry_fwp::EntryFwp;
 use crate::flows::hash::FlowHash;
 use crate::flows::instances::{Instances, SlotRef};
 use crate::flows::{ClientLabel, InstanceKey};
+use crate::headers::hosts::is_of_host;
 use crate::headers::plain::PlainFlow;
 use crate::headers::{self, FlowKey, Headers, Ingress, Vlan};
 use crate::id::ChainIndex;
@@ -237,13 +238,7 @@ impl Assigner {
 }
 
 fn is_of_one_host(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(it) => it.octets()[0] != 0 && !it.is_loopback() && it.octets()[0] < 224,
-        IpAddr::V6(it) => {
-            !(it.is_unspecified() || it.is_loopback() || it.is_multicast() || it.is_unicast_link_local())
-                && it.to_ipv4_mapped().is_none()
-        }
-    }
+    is_of_host(address) && !matches!(address, IpAddr::V6(it) if it.is_unicast_link_local())
 }
 
 /// Returns whether the rule that applies to a flow is of another chain than the sender's and names the port that the flow

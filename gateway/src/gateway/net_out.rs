@@ -20,6 +20,7 @@ use super::buffer_return::BufferReturn;
 use super::{Gateway, PortState};
 use crate::drops::DropReason;
 use crate::headers::Vlan;
+use crate::headers::hosts::{is_of_group, is_of_host};
 use crate::id::ChainIndex;
 use crate::leaving::{Exit, Judge, Leaving};
 use crate::neighbors::answer_rate::AnswerRate;
@@ -133,39 +134,17 @@ fn recent_place(network: NetworkIndex, to: IpAddr) -> usize {
 
 /// Returns where a packet for `to` goes in a network.
 fn way(network: &Network, to: IpAddr) -> Result<Way, DropReason> {
-    let (is_group, is_for_network) = match to {
-        IpAddr::V4(to) => (to.is_multicast() || to.is_broadcast(), network.is_broadcast(to)),
-        IpAddr::V6(to) => (to.is_multicast(), false),
-    };
-    // What is for all hosts of a network may have come from far away, in the name of whom they would all answer (RFC 2644).
-    if is_of_no_host(to) || is_for_network && !is_group {
-        return Err(DropReason::NoRoute);
-    }
-    if is_group {
+    if is_of_group(to) {
         return Ok(Way::Station(messages::station_of_group(to)));
+    }
+    // A packet to all hosts of a network may come from far away, and all of them would answer its sender (RFC 2644).
+    if !is_of_host(to) || matches!(to, IpAddr::V4(to) if network.is_broadcast(to)) {
+        return Err(DropReason::NoRoute);
     }
     match network.next_hop(to) {
         // The node does not receive what it sends.
         Some(hop) if !network.has(hop) => Ok(Way::Neighbor(hop)),
         _ => Err(DropReason::NoRoute),
-    }
-}
-
-/// Returns whether no packet on a link may be for this address, whatever routes there are (RFC 1122, section 3.2.1.3;
-/// RFC 4291, sections 2.5 and 2.7): neither a host's nor a group's beyond the sender.
-fn is_of_no_host(to: IpAddr) -> bool {
-    match to {
-        IpAddr::V4(to) => {
-            let [first, ..] = to.octets();
-            first == 0 || to.is_loopback() || first >= 240 && !to.is_broadcast()
-        }
-        IpAddr::V6(to) => {
-            let is_beyond_sender = to.octets()[1] & 0xf > 1;
-            to.is_unspecified()
-                || to.is_loopback()
-                || to.to_ipv4_mapped().is_some()
-                || to.is_multicast() && !is_beyond_sender
-        }
     }
 }
 

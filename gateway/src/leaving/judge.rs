@@ -12,6 +12,7 @@ use smoltcp::wire::EthernetAddress;
 use super::origins::{Address, Origins, Owner};
 use super::terms::SenderTerms;
 use crate::drops::DropReason;
+use crate::headers::hosts::is_of_host;
 use crate::headers::{self, Headers, Ingress, Vlan};
 
 /// Sources that were judged of late, and the time after which one is judged anew.
@@ -152,7 +153,7 @@ impl Judge {
         if recent.is_some_and(|it| it.owner == owner && it.source == address && now_ns < it.until_ns) {
             return Ok(());
         }
-        if !source.is_of_host() {
+        if !is_of_host(source.into()) {
             // A host without an address asks all others for one.
             let asks = matches!((source, to), (Source::V4(0), Source::V4(u32::MAX)));
             return if asks && origins.has(owner, address, now_ns) { Ok(()) } else { Err(DropReason::ForgedSource) };
@@ -187,23 +188,6 @@ impl Source {
         match self {
             Self::V4(bits) => bits as u8,
             Self::V6(bits) => bits as u8,
-        }
-    }
-}
-
-impl Source {
-    /// Returns whether a host can have the address: one of a network, and of no group.
-    fn is_of_host(self) -> bool {
-        match self {
-            Self::V4(bits) => {
-                let address = Ipv4Addr::from_bits(bits);
-                address.octets()[0] != 0 && !address.is_loopback() && address.octets()[0] < 224
-            }
-            Self::V6(bits) => {
-                let address = Ipv6Addr::from_bits(bits);
-                let is_of_none = address.is_unspecified() || address.is_loopback() || address.is_multicast();
-                !is_of_none && address.to_ipv4_mapped().is_none()
-            }
         }
     }
 }

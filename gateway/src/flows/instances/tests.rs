@@ -262,7 +262,7 @@ fn if_both_sides_come_here_a_flow_is_over_when_both_have_closed_it_or_one_has_re
 fn a_connection_goes_on_if_the_side_that_was_said_to_have_reset_it_does() {
     let wan = PortIndex(1);
     let way_back = Some(WayBack { last: entry(20), from: PortSet::of([wan]).unwrap() });
-    // Who has reset it, who sends what comes later, and when.
+    // The port by which it was reset, the one by which a frame comes later, and how much later.
     let cases = [
         (LAN, LAN, GOES_ON_NS, true),
         (wan, wan, GOES_ON_NS, true),

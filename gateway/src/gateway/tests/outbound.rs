@@ -455,7 +455,7 @@ fn a_port_that_a_rule_of_another_chain_names_is_no_source() {
     rig.set_rules(vec![rule(Policy::PerClient, 0), served_by_second(Some(50_000..=50_000))]);
     assert_eq!(rig.open().port, 50_001);
     assert_eq!(rig.ask(first(), &request(UDP, RESOLVER, 53)).refused(), FlowRefusal::NoPort);
-    // Who asks for all ports asks for none in particular.
+    // A rule for all ports asks for none in particular.
     rig.set_rules(vec![rule(Policy::PerClient, 0), served_by_second(Some(1024..=65_535))]);
     assert_eq!(rig.open().port, 50_000);
 }

@@ -66,7 +66,7 @@ fn one_that_does_not_answer_is_given_up_and_asked_for_again_after_a_while() {
 fn one_that_is_known_is_checked_on_use_and_meanwhile_used() {
     let mut table = known();
     assert_eq!(table.look_up(LAN, address(1), US, REACHABLE_NS - 1), Lookup::Station(PEER));
-    assert_eq!(due(&mut table, REACHABLE_NS), [], "nobody uses it");
+    assert_eq!(due(&mut table, REACHABLE_NS), [], "it is not used");
     assert_eq!(table.look_up(LAN, address(1), US, REACHABLE_NS), Lookup::Station(PEER));
     assert_eq!(due(&mut table, REACHABLE_NS), [ask(1, Some(PEER))]);
     table.note(LAN, told(1, PEER, How::Answer), REACHABLE_NS);

@@ -79,7 +79,7 @@ pub(crate) fn silence(namespace: &Namespace) {
     }
 }
 
-/// Has the kernel ask no more, for an hour, for whom it knows behind an interface.
+/// Makes a kernel rely for an hour on the neighbours that it knows behind an interface.
 fn believe_answers(namespace: &Namespace, interface: &str) {
     set(namespace, &format!("ipv4/neigh/{interface}/base_reachable_time_ms"), "3600000");
 }
