@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pinion_tests::network::bed::{Bed, Device};
+use pinion_tests::network::bed::{Bed, Device, two_cores};
 use pinion_tests::network::border::{TENANT, chain_both_ways};
 use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
 use pinion_tests::network::namespace::Namespace;
@@ -19,6 +19,7 @@ use pinion_tests::traffic::frames::watch;
 use pinion_tests::traffic::iperf::iperf;
 use pinion_tests::traffic::ping::pings;
 use pinion_tests::until::{SOON, until};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The length of the Ethernet, IPv4 and UDP headers of a datagram.
 const HEADERS: u64 = 14 + 20 + 8;
@@ -139,13 +140,21 @@ fn macswap_sends_frames_back_with_only_the_mac_addresses_changed() {
     let (node, host) = (station(LAN_MAC), station(WAN_MAC));
     // The kernel shows an interface's transmitted frames as well as the received ones.
     let seen = watch(&left.namespace, INTERFACE, |arrivals| {
+        // A virtual cable keeps the order of what is sent on one core to a host that is known already.
+        let mut core = CpuSet::new();
+        core.set(two_cores().0);
+        sched_setaffinity(None, &core).expect("the core is the process's");
         let socket = UdpSocket::bind((left.address.as_str(), 4000)).expect("a socket");
-        for number in 0..COUNT {
+        let send = |number: usize| {
             let datagram: Vec<u8> = (0..60 + 20 * number).map(|at| (at + number) as u8).collect();
             socket.send_to(&datagram, (right.address.as_str(), 7000)).expect("it is sent");
-        }
+        };
         let is_udp = |frame: &[u8]| frame.len() > 23 && frame[12..14] == [8, 0] && frame[23] == 17;
-        arrivals.take(2 * COUNT, SOON, is_udp)
+        send(0);
+        let mut seen = arrivals.take(2, SOON, is_udp);
+        (1..COUNT).for_each(send);
+        seen.extend(arrivals.take(2 * COUNT - 2, SOON, is_udp));
+        seen
     });
     let (sent, came): (Vec<_>, Vec<_>) = seen.into_iter().partition(|frame| frame.starts_with(&node));
     let expected: Vec<Vec<u8>> = sent.iter().map(|frame| [&host[..], &node, &frame[12..]].concat()).collect();
