@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::machine::cores::two_cores;
+use pinion_tests::network::bed::{Bed, Device, NODE};
 use pinion_tests::product::build::hostile;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::traffic::ping::{flood, poke};

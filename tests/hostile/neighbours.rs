@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::holdings::Holdings;
 use pinion_tests::machine::load::CoreWaits;
-use pinion_tests::network::bed::{Bed, NODE, two_cores};
+use pinion_tests::network::bed::{Bed, NODE};
 use pinion_tests::product::build::sample;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::process::errors;
-use pinion_tests::network::bed::{TENANT, echo, turn, two_cores};
+use pinion_tests::network::bed::{TENANT, echo, turn};
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;

@@ -4,7 +4,8 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT, two_cores};
+use pinion_tests::machine::cores::two_cores;
+use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::until::{SOON, until};

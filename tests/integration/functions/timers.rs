@@ -61,13 +61,13 @@ fn a_packet_waits_for_its_time_and_hardly_longer(device: Device, settings: &str)
 
 /// Returns a plan with gateway and MMA on the first core, the worker on the second.
 fn two_cores() -> String {
-    let (first, second) = pinion_tests::network::bed::two_cores();
+    let (first, second) = pinion_tests::machine::cores::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
 }
 
 /// Returns a plan with all roles on the first core.
 fn one_core() -> String {
-    let (first, _) = pinion_tests::network::bed::two_cores();
+    let (first, _) = pinion_tests::machine::cores::two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{first}]\n")
 }
 

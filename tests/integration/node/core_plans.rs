@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use pinion_tests::network::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::machine::cores::two_cores;
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::traffic::ping::poke;

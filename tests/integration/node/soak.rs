@@ -5,8 +5,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::holdings::Holdings;
-use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::network::bed::{Bed, Device, NODE};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::traffic::ping::{flood, ping, poke};

@@ -9,9 +9,10 @@ use std::iter::repeat_n;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::load::CoreWaits;
 use pinion_tests::machine::witness::Witness;
-use pinion_tests::network::bed::{Bed, Device, NODE, TENANT, two_cores};
+use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::cli::Caller;
 use pinion_tests::product::manifest::Manifest;

@@ -7,8 +7,8 @@ use std::net::UdpSocket;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Duration;
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::process::{output, run};
-use pinion_tests::network::bed::two_cores;
 use pinion_tests::network::border::{
     Border, INSIDE, INSIDE_NET, INSIDE_TOO, INSIDE_V6, INTERFACE, OUTSIDE, OUTSIDE_V6, ROUTER, ROUTER_V6, SHARED,
 };

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use pinion_tests::network::bed::{Bed, Device, two_cores};
+use pinion_tests::machine::cores::{stay_on, two_cores};
+use pinion_tests::network::bed::{Bed, Device};
 use pinion_tests::network::border::{TENANT, chain_both_ways};
 use pinion_tests::network::inline::{INTERFACE, Inline, LAN_MAC, WAN_MAC};
 use pinion_tests::network::namespace::Namespace;
@@ -19,7 +20,6 @@ use pinion_tests::traffic::frames::watch;
 use pinion_tests::traffic::iperf::iperf;
 use pinion_tests::traffic::ping::pings;
 use pinion_tests::until::{SOON, until};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The length of the Ethernet, IPv4 and UDP headers of a datagram.
 const HEADERS: u64 = 14 + 20 + 8;
@@ -141,9 +141,7 @@ fn macswap_sends_frames_back_with_only_the_mac_addresses_changed() {
     // The kernel shows an interface's transmitted frames as well as the received ones.
     let seen = watch(&left.namespace, INTERFACE, |arrivals| {
         // A virtual cable keeps the order of what is sent on one core to a host that is known already.
-        let mut core = CpuSet::new();
-        core.set(two_cores().0);
-        sched_setaffinity(None, &core).expect("the core is the process's");
+        stay_on(two_cores().0);
         let socket = UdpSocket::bind((left.address.as_str(), 4000)).expect("a socket");
         let send = |number: usize| {
             let datagram: Vec<u8> = (0..60 + 20 * number).map(|at| (at + number) as u8).collect();

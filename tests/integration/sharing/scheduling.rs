@@ -7,9 +7,10 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::machine::load::CoreWaits;
 use pinion_tests::machine::process::errors;
-use pinion_tests::network::bed::{Bed, Device, NODE, two_cores};
+use pinion_tests::network::bed::{Bed, Device, NODE};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::thread::{CpuSet, sched_setaffinity};
+use crate::machine::cores::stay_on;
 
 /// The time of one sleep.
 const NAP: Duration = Duration::from_millis(2);
@@ -42,10 +42,9 @@ impl Witness {
     pub fn on(cores: &[usize]) -> Self {
         let shared = Arc::<Shared>::default();
         let watch = |core: &usize| {
-            let (shared, mut cores) = (Arc::clone(&shared), CpuSet::new());
-            cores.set(*core);
+            let (shared, core) = (Arc::clone(&shared), *core);
             std::thread::spawn(move || {
-                sched_setaffinity(None, &cores).expect("the core is the process's");
+                stay_on(core);
                 shared.watch();
             })
         };

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::machine::cores::two_cores;
 use crate::machine::process::require_root;
 use crate::network::namespace::Namespace;
 use crate::product::build;
@@ -229,16 +230,4 @@ fn config(device: Device, switch: &Namespace, more: &[&str], settings: &str) -> 
 fn one_worker() -> String {
     let (first, second) = two_cores();
     format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n")
-}
-
-/// Returns two cores that this process may use; the same one twice if there is only one.
-///
-/// # Panics
-/// If the kernel does not list them.
-#[must_use]
-pub fn two_cores() -> (usize, usize) {
-    let allowed = rustix::thread::sched_getaffinity(None).expect("a process may ask for its cores");
-    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let first = cores.next().expect("a process runs on some core");
-    (first, cores.next().unwrap_or(first))
 }

@@ -13,8 +13,9 @@
 
 use std::sync::MutexGuard;
 
+use crate::machine::cores::two_cores;
 use crate::machine::process::require_root;
-use crate::network::bed::{turn, two_cores};
+use crate::network::bed::turn;
 use crate::network::namespace::Namespace;
 use crate::network::tagged_cable::TaggedCable;
 use crate::product::build;

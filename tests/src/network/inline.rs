@@ -20,8 +20,9 @@ use std::sync::MutexGuard;
 
 use serde_json::Value;
 
+use crate::machine::cores::two_cores;
 use crate::machine::process::{require_root, run};
-use crate::network::bed::{Device, turn, two_cores};
+use crate::network::bed::{Device, turn};
 use crate::network::namespace::Namespace;
 use crate::product::build;
 use crate::product::manifest::Manifest;

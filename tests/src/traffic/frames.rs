@@ -5,17 +5,20 @@ use std::time::{Duration, Instant};
 use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken};
 use smoltcp::time::Instant as Timestamp;
 
+use crate::machine::cores::{stay_on, two_cores};
 use crate::network::namespace::Namespace;
 
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Sends frames, beginning with their MAC addresses, out of an interface of a namespace.
+/// Sends frames, beginning with their MAC addresses, out of an interface of a namespace, from one core: a virtual cable has a queue for each,
+/// so a sender that changes its core overtakes itself.
 ///
 /// # Panics
 /// If one cannot be sent.
 #[track_caller]
 pub fn send(from: &Namespace, interface: &str, frames: &[Vec<u8>]) {
     from.inside(|| {
+        stay_on(two_cores().0);
         let mut socket = open(from, interface);
         frames.iter().for_each(|frame| send_one(&mut socket, frame));
     });

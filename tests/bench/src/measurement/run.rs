@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use indicatif::{ProgressBar, ProgressStyle};
-use pinion_tests::network::bed::two_cores;
+use pinion_tests::machine::cores::two_cores;
 use pinion_tests::product::tuning;
 
 use crate::machine::core_distance;
