@@ -193,8 +193,8 @@ impl Mailbox {
                 Ok(transmission) => {
                     // Of a frame that is dropped, the length is whatever the guest wrote.
                     bytes += if transmission.to == TxTarget::Drop { 0 } else { u64::from(transmission.len) };
-                    if wants_checksums {
-                        self.complete_checksums(&transmission);
+                    if wants_checksums && transmission.to != TxTarget::Drop {
+                        self.complete_checksums(transmission.slot, transmission.offset, transmission.len);
                     }
                     self.transmit.push(transmission);
                 }
@@ -236,16 +236,15 @@ impl Mailbox {
         Ok(Transmission { slot: SlotIndex(slot), offset, len, way: Way::of_number(way), to })
     }
 
-    /// Computes the checksums of a frame that is about to be pushed to the MMA.
+    /// Computes the checksums of a frame that is about to be pushed to the MMA. It takes parts of the transmission, which
+    /// so stays in registers.
     #[inline(never)]
-    fn complete_checksums(&mut self, sent: &Transmission) {
-        if sent.to != TxTarget::Drop {
-            let start = usize::from(sent.offset);
-            // SAFETY: `judge` has checked the range, and taken the slot from the guest, which is not running. The MMA is told
-            // of the slot after this.
-            let frame = unsafe { self.rings.slot_bytes(sent.slot, start..start + usize::from(sent.len)) };
-            checksums::complete(frame);
-        }
+    fn complete_checksums(&mut self, slot: SlotIndex, offset: u16, len: u16) {
+        let start = usize::from(offset);
+        // SAFETY: `judge` has checked the range, and taken the slot from the guest, which is not running. The MMA is told of
+        // the slot after this.
+        let frame = unsafe { self.rings.slot_bytes(slot, start..start + usize::from(len)) };
+        checksums::complete(frame);
     }
 
     /// Returns whether one of the guest's own slots is sent for the first time.
