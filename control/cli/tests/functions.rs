@@ -63,7 +63,7 @@ fn a_new_crate_names_itself_and_its_sdk_and_has_no_placeholder_left() {
         assert!(manifest.contains(&format!("name = \"{name}\"")), "{manifest}");
         let sdk = dependency(&made);
         assert_eq!(sdk["path"].as_str(), checkout().join("guest-sdk/rust").to_str(), "the one of this checkout");
-        let features = (template == "endpoint").then(|| toml::Value::from(vec!["tcp"]));
+        let features = (template == "endpoint").then(|| toml::Value::from(vec!["net"]));
         assert_eq!(sdk.get("features"), features.as_ref());
     }
 }

@@ -105,7 +105,7 @@
 //!     lru.rs          Lru                       the same, with eviction chosen by the function
 //!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
-//!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
+//!   net.rs            Server, Program           sockets: connections and datagrams, by the feature `net`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
 //! ```
 //!
@@ -119,8 +119,8 @@ mod tables;
 
 #[cfg(feature = "config")]
 pub mod config;
-#[cfg(feature = "tcp")]
-pub mod tcp;
+#[cfg(feature = "net")]
+pub mod net;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 /// Checked views of headers, and code that emits them: smoltcp's, so that all crates of a function use one version. With the feature

@@ -9,4 +9,5 @@ pub mod outbound;
 pub(crate) mod packet;
 pub(crate) mod pool;
 pub(crate) mod slots;
+pub(crate) mod udp;
 pub(crate) mod way;

@@ -1,13 +1,13 @@
 //! TCP connections that end in a function, as clients with another stack see them.
-#![cfg(feature = "tcp")]
+#![cfg(feature = "net")]
 
 mod segments;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
-use pinion_sdk::tcp::testing::{Client, Network, Towards};
-use pinion_sdk::tcp::{Server, Service, Settings, Stream};
+use pinion_sdk::net::testing::{Client, Network, Towards};
+use pinion_sdk::net::{Server, Service, Settings, Stream};
 use pinion_sdk::testing::Outcome;
 use pinion_sdk::{Function, InitError, clock};
 use proptest::prelude::*;
@@ -320,7 +320,7 @@ impl Service for Clock {
     type Connection = u64;
 
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-        Ok((Self(Vec::new()), Settings { port: 13, ..Settings::default() }))
+        Ok((Self(Vec::new()), Settings { tcp_ports: vec![13], ..Settings::default() }))
     }
 
     fn accept(&mut self, stream: &mut Stream<'_>) -> u64 {
@@ -372,7 +372,7 @@ impl Service for Configured {
         let numbers: Vec<usize> =
             str::from_utf8(config).unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
         let settings = Settings {
-            port: numbers[0] as u16,
+            tcp_ports: vec![numbers[0] as u16],
             connections_max: numbers[1] as u16,
             receive_bytes: numbers[2],
             send_bytes: numbers[3],
@@ -389,7 +389,7 @@ impl Service for Configured {
 #[test]
 fn invalid_settings_are_refused_with_name_and_bounds() {
     for (config, refusal) in [
-        ("0 8 5000 5000", "the port is 0, and must be 1 to 65535"),
+        ("0 8 5000 5000", "a TCP port is 0, and must be 1 to 65535"),
         ("7 0 5000 5000", "the number of connections is 0, and must be 1 to 4096"),
         ("7 9000 5000 5000", "the number of connections is 9000, and must be 1 to 4096"),
         ("7 8 10 5000", "the receive buffer in bytes is 10, and must be 3000 to 16777216"),

@@ -1,5 +1,5 @@
 //! Functions that are programs with blocking reads and writes, as clients with another stack see them.
-#![cfg(feature = "tcp")]
+#![cfg(feature = "net")]
 
 mod segments;
 
@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pinion_sdk::tcp::testing::play;
-use pinion_sdk::tcp::{Program, Settings, TcpListener};
+use pinion_sdk::net::testing::play;
+use pinion_sdk::net::{Program, Settings, TcpListener};
 use pinion_sdk::{InitError, clock};
 use segments::{ACK, Fields, IDLE_NS, RST, SYN, answers, at_v4, frame, pattern, read, segment, v4};
 
@@ -17,7 +17,7 @@ struct Lengths;
 
 impl Program for Lengths {
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-        Ok((Self, Settings { port: 9, ..Settings::default() }))
+        Ok((Self, Settings { tcp_ports: vec![9], ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
@@ -73,7 +73,7 @@ struct Impatient;
 
 impl Program for Impatient {
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-        Ok((Self, Settings { port: 9, ..Settings::default() }))
+        Ok((Self, Settings { tcp_ports: vec![9], ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
@@ -104,7 +104,7 @@ struct Tireless(Vec<ErrorKind>);
 impl Program for Tireless {
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
         let (idle_timeout_ns, send_timeout_ns) = (100 * IDLE_NS, Some(IDLE_NS));
-        Ok((Self(Vec::new()), Settings { port: 9, idle_timeout_ns, send_timeout_ns, ..Settings::default() }))
+        Ok((Self(Vec::new()), Settings { tcp_ports: vec![9], idle_timeout_ns, send_timeout_ns, ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {
@@ -139,7 +139,7 @@ struct Absorbed;
 
 impl Program for Absorbed {
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-        Ok((Self, Settings { port: 9, connections_max: 3, ..Settings::default() }))
+        Ok((Self, Settings { tcp_ports: vec![9], connections_max: 3, ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> std::io::Result<()> {

@@ -1,5 +1,5 @@
 //! The answer to each kind of segment, as RFC 9293 and RFC 5961 require.
-#![cfg(feature = "tcp")]
+#![cfg(feature = "net")]
 
 mod segments;
 

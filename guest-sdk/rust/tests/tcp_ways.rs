@@ -1,5 +1,5 @@
 //! Connections of peers on several ports of the node, and in both directions of a chain.
-#![cfg(feature = "tcp")]
+#![cfg(feature = "net")]
 
 mod segments;
 

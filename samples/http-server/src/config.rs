@@ -10,7 +10,7 @@
 //! ```
 
 use pinion_sdk::InitError;
-use pinion_sdk::tcp::Settings;
+use pinion_sdk::net::Settings;
 
 const CONNECTIONS_MAX: u32 = 4096;
 const IDLE_S: u32 = 15;

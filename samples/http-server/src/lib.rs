@@ -20,7 +20,7 @@ use std::io::{ErrorKind, Read};
 
 use config::Config;
 use files::Files;
-use pinion_sdk::tcp::{Server, Service, Settings, Stream};
+use pinion_sdk::net::{Server, Service, Settings, Stream};
 use pinion_sdk::{InitError, clock};
 use request::{HEAD_BYTES_MAX, Parsed, Request};
 use response::{HEAD_ROOM, Response};
@@ -61,7 +61,7 @@ impl Service for HttpServer {
         // So TCP does not end a connection before the server's own deadlines do.
         let idle_timeout_ns = defaults.idle_timeout_ns.max(2 * idle_ns);
         let send_timeout_ns = Some(SEND_NS_MAX);
-        Ok((service, Settings { port, connections_max, idle_timeout_ns, send_timeout_ns, ..defaults }))
+        Ok((service, Settings { tcp_ports: vec![port], connections_max, idle_timeout_ns, send_timeout_ns, ..defaults }))
     }
 
     fn accept(&mut self, stream: &mut Stream<'_>) -> Connection {

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use pinion_sdk::tcp::Stream;
+use pinion_sdk::net::Stream;
 
 use crate::files::Found;
 use crate::request::{Method, Reason, Refusal, Request};

@@ -4,8 +4,8 @@ use std::fs;
 
 use http_server::HttpServer;
 use http_server::config::Config;
-use pinion_sdk::tcp::Server;
-use pinion_sdk::tcp::testing::{Client, Network};
+use pinion_sdk::net::Server;
+use pinion_sdk::net::testing::{Client, Network};
 use pinion_sdk::{Function, clock};
 
 const PAGES: &str = "page / <h1>hello</h1>\npage /style.css body { margin: 0 }\nfill /big.bin 5242880\nfill /empty 0\n";

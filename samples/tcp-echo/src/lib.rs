@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 
 use pinion_sdk::InitError;
 use pinion_sdk::metrics::Counter;
-use pinion_sdk::tcp::{Program, Settings, TcpListener, TcpStream};
+use pinion_sdk::net::{Program, Settings, TcpListener, TcpStream};
 
 /// The echo service's well-known port.
 const PORT: u16 = 7;
@@ -33,7 +33,7 @@ impl Program for TcpEcho {
             connections: Counter::new("tcp_echo_connections", "Connections that were accepted."),
             bytes: Counter::new("tcp_echo_bytes", "Bytes that were sent back."),
         };
-        Ok((program, Settings { port, ..Settings::default() }))
+        Ok((program, Settings { tcp_ports: vec![port], ..Settings::default() }))
     }
 
     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {

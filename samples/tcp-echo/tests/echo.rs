@@ -1,7 +1,7 @@
 //! The program as clients of another TCP stack see it.
 
-use pinion_sdk::tcp::Program;
-use pinion_sdk::tcp::testing::play;
+use pinion_sdk::net::Program;
+use pinion_sdk::net::testing::play;
 use tcp_echo::TcpEcho;
 
 #[test]

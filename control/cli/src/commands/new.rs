@@ -64,7 +64,7 @@ pub(super) fn run(
     let folder = PathBuf::from(name);
     let (files, dependency, tested_by) = match template {
         Template::C => (C, c_sdk(sdk)?, "make test"),
-        Template::Endpoint => (ENDPOINT, rust_sdk(sdk, &["tcp"])?, "cargo test"),
+        Template::Endpoint => (ENDPOINT, rust_sdk(sdk, &["net"])?, "cargo test"),
         Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk, &[])?, "cargo test"),
         Template::Responder => (RESPONDER, rust_sdk(sdk, &[])?, "cargo test"),
     };

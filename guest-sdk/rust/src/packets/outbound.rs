@@ -64,12 +64,11 @@ use super::checksum;
 use super::headers::Headers;
 use super::packet::Packet;
 use super::slots::Slots;
+use super::udp;
 use super::way::Way;
 
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-const UDP_HEADER: usize = 8;
-const HOP_LIMIT: u8 = 64;
 
 /// The protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,55 +158,30 @@ impl Flow {
             return None;
         }
         let tags = if self.vlan == 0 { 0 } else { TAG };
-        let ip_header = if self.to.is_ipv4() { 20 } else { 40 };
-        let len = ETHERNET + tags + ip_header + UDP_HEADER + payload.len();
+        let headers = udp::headers_bytes(self.to);
         let mut packet = slots.make(&[], way)?;
-        packet.set_len(len).ok()?;
-        let frame = packet.data_mut();
-        frame.fill(0);
+        packet.set_len(ETHERNET + tags + headers + payload.len()).ok()?;
+        let (link, ip) = packet.data_mut().split_at_mut(ETHERNET + tags);
+        link.fill(0);
         let ethertype: u16 = if self.to.is_ipv4() { 0x0800 } else { 0x86dd };
         if tags > 0 {
-            frame[12..14].copy_from_slice(&[0x81, 0]);
-            frame[14..16].copy_from_slice(&self.vlan.to_be_bytes());
+            link[12..14].copy_from_slice(&[0x81, 0]);
+            link[14..16].copy_from_slice(&self.vlan.to_be_bytes());
         }
-        frame[12 + tags..14 + tags].copy_from_slice(&ethertype.to_be_bytes());
-        let (header, rest) = frame[ETHERNET + tags..].split_at_mut(ip_header);
-        let datagram_len = u16::try_from(UDP_HEADER + payload.len()).ok()?;
-        rest[..2].copy_from_slice(&self.source.port().to_be_bytes());
-        rest[2..4].copy_from_slice(&self.to.port().to_be_bytes());
-        rest[4..6].copy_from_slice(&datagram_len.to_be_bytes());
-        rest[UDP_HEADER..].copy_from_slice(payload);
-        self.write_ip(header, datagram_len)?;
-        let sum = match checksum_of(self.source.ip(), self.to.ip(), rest)? {
+        link[12 + tags..].copy_from_slice(&ethertype.to_be_bytes());
+        ip[headers..].copy_from_slice(payload);
+        udp::write_headers(ip, self.source, self.to)?;
+        let (header, datagram) = ip.split_at_mut(headers - udp::UDP_HEADER);
+        if self.to.is_ipv4() {
+            let sum = checksum::of(header);
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        let sum = match checksum_of(self.source.ip(), self.to.ip(), datagram)? {
             0 => 0xffff,
             sum => sum,
         };
-        rest[6..8].copy_from_slice(&sum.to_be_bytes());
+        datagram[6..8].copy_from_slice(&sum.to_be_bytes());
         Some(packet)
-    }
-
-    fn write_ip(&self, header: &mut [u8], payload_len: u16) -> Option<()> {
-        match (self.source.ip(), self.to.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(to)) => {
-                let len = payload_len.checked_add(20)?;
-                // Not to be fragmented, so that it needs no identification (RFC 6864).
-                header[..8].copy_from_slice(&[0x45, 0, len.to_be_bytes()[0], len.to_be_bytes()[1], 0, 0, 0x40, 0]);
-                header[8..10].copy_from_slice(&[HOP_LIMIT, self.protocol as u8]);
-                header[12..16].copy_from_slice(&source.octets());
-                header[16..20].copy_from_slice(&to.octets());
-                let sum = checksum::of(header);
-                header[10..12].copy_from_slice(&sum.to_be_bytes());
-            }
-            (IpAddr::V6(source), IpAddr::V6(to)) => {
-                header[0] = 0x60;
-                header[4..6].copy_from_slice(&payload_len.to_be_bytes());
-                header[6..8].copy_from_slice(&[self.protocol as u8, HOP_LIMIT]);
-                header[8..24].copy_from_slice(&source.octets());
-                header[24..40].copy_from_slice(&to.octets());
-            }
-            _ => return None,
-        }
-        Some(())
     }
 
     /// Returns the payload of a frame that answers the flow: of a UDP datagram or TCP segment from its far end to its source.

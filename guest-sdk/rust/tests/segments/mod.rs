@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use pinion_sdk::headers::Headers;
-use pinion_sdk::tcp::testing::Network;
-use pinion_sdk::tcp::{Server, Service, Settings, Stream};
+use pinion_sdk::net::testing::Network;
+use pinion_sdk::net::{Server, Service, Settings, Stream};
 use pinion_sdk::testing::Outcome;
 use pinion_sdk::{Function, InitError, checksum};
 
@@ -42,7 +42,7 @@ impl Service for Echo {
         let idle_timeout_ns = if config == PATIENT { PATIENCE_NS } else { IDLE_NS };
         Ok((
             Self { is_curt: config == CURT },
-            Settings { port: 7, connections_max: PLACES, idle_timeout_ns, ..Settings::default() },
+            Settings { tcp_ports: vec![7], connections_max: PLACES, idle_timeout_ns, ..Settings::default() },
         ))
     }
 

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 
 use super::stack::{News, Stack};
-use super::{OWN_SLOTS, Settings, Stream};
+use super::{OWN_SLOTS, Settings, Sockets, Stream};
+use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Slots, clock};
 
 /// How long the last written data may take to arrive after the program has returned.
@@ -24,15 +25,15 @@ const ENDING_NS_MAX: u64 = 10_000_000_000;
 /// use std::io::{self, BufRead, BufReader, Write};
 ///
 /// use pinion_sdk::InitError;
-/// use pinion_sdk::tcp::testing::play;
-/// use pinion_sdk::tcp::{Program, Settings, TcpListener};
+/// use pinion_sdk::net::testing::play;
+/// use pinion_sdk::net::{Program, Settings, TcpListener};
 ///
 /// /// Greets by name.
 /// struct Greeter;
 ///
 /// impl Program for Greeter {
 ///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-///         Ok((Self, Settings { port: 4000, ..Settings::default() }))
+///         Ok((Self, Settings { tcp_ports: vec![4000], ..Settings::default() }))
 ///     }
 ///
 ///     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {
@@ -134,7 +135,10 @@ impl<P: Program> Function for Hosted<P> {
         let (slots, now_ns) = (batch.slots(), clock::now_ns());
         self.backlog.stack.begin_turn();
         for packet in batch {
-            self.backlog.stack.receive(&packet, slots, now_ns);
+            let headers = Headers::of(packet.data());
+            if !headers.is_ok_and(|headers| self.backlog.stack.receive(&packet, &headers, slots, now_ns)) {
+                Sockets::new(slots).refuse(packet);
+            }
         }
         self.backlog.turn(slots, now_ns);
     }
@@ -349,7 +353,7 @@ pub use node::run_program;
 mod script {
     use super::{Backlog, Driver, Hosted, Program, clock, io, run_to_the_end};
     use crate::InitError;
-    use crate::tcp::testing::Network;
+    use crate::net::testing::Network;
 
     /// The longest step of time in which the script is not called.
     const STEP_NS_MAX: u64 = 1_000_000_000;
@@ -398,7 +402,7 @@ pub use script::play;
 ///
 /// ```
 /// # use pinion_sdk::InitError;
-/// # use pinion_sdk::tcp::{Program, Settings, TcpListener};
+/// # use pinion_sdk::net::{Program, Settings, TcpListener};
 /// # struct Greeter;
 /// # impl Program for Greeter {
 /// #     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> { Ok((Self, Settings::default())) }
@@ -412,6 +416,6 @@ macro_rules! export_program {
         $crate::export_program!($program, slots = $crate::SLOT_COUNT_DEFAULT);
     };
     ($program:ty, slots = $slots:expr) => {
-        $crate::__export_module!($crate::tcp::Hosted<$program>, slots = $slots, run = $crate::tcp::run_program);
+        $crate::__export_module!($crate::net::Hosted<$program>, slots = $slots, run = $crate::net::run_program);
     };
 }

@@ -24,6 +24,7 @@ use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
 use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
+use crate::headers::{Headers, TCP};
 use crate::lru::Lru;
 use crate::{Packet, Slots, random};
 
@@ -96,30 +97,36 @@ impl Stack {
         }
     }
 
-    /// Processes a packet; a segment of no connection is answered if that is required.
-    pub(super) fn receive(&mut self, packet: &Packet<'_>, slots: Slots<'_>, now_ns: u64) {
-        let Some(segment) = Segment::of(packet) else { return };
-        if let Some(id) = self.flows.find(&segment.flow) {
+    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to. Returns whether it is;
+    /// damaged segments are.
+    pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
+        let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
+        let known = self.flows.find(&flow);
+        let is_listened_to = self.settings.tcp_ports.contains(&flow.local().port());
+        if known.is_none() && !is_listened_to {
+            return false;
+        }
+        let Some(segment) = Segment::of(packet, headers) else { return true };
+        if let Some(id) = known {
             let number = *self.flows.value(id);
             if self.places[usize::from(number)].state() != State::Closed {
-                return self.receive_known(number, &segment, slots, now_ns);
+                self.receive_known(number, &segment, slots, now_ns);
+                return true;
             }
             self.forget_flow(number);
         }
         self.receive_unknown(&segment, slots, now_ns);
+        true
     }
 
-    /// Processes a segment of no connection (RFC 9293, sections 3.10.7.1 and 3.10.7.2).
+    /// Processes a segment of no connection to a port that is listened to (RFC 9293, section 3.10.7.2).
     fn receive_unknown(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
-        let is_listened_to = segment.flow.local().port() == self.settings.port;
-        if is_listened_to && segment.opens() {
-            return self.open(segment, None, slots, now_ns);
+        if segment.opens() {
+            self.open(segment, None, slots, now_ns);
+        } else if segment.flags.ack() {
+            refuse(segment, slots);
         }
         // A listener ignores a segment without an acknowledgement.
-        let is_ignored = is_listened_to && !segment.flags.ack();
-        if let Some(reply) = Reply::refusing(&segment.arrived()).filter(|_| !is_ignored) {
-            reply.send(&segment.flow, &segment.link, slots);
-        }
     }
 
     /// Processes a segment of a connection (RFC 9293, section 3.10.7.4).
@@ -244,7 +251,7 @@ impl Stack {
         let socket = place.socket();
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.abort();
-        socket.listen(self.settings.port).expect("it is closed, and the port is not 0");
+        socket.listen(segment.flow.local().port()).expect("it is closed, and the port is not 0");
         let mut wire = Wire::with(slots, segment.link, &mut place.sent, segment.ip);
         // Initial sequence numbers derive from the interface's seed. With a new seed for each connection, none of them reveals another (RFC
         // 6528).
@@ -450,6 +457,13 @@ impl Stack {
 
     pub(super) fn wake_at(&mut self, number: u16, wake_ns: Option<u64>) {
         self.places[usize::from(number)].wake_ns = wake_ns.unwrap_or(NEVER);
+    }
+}
+
+/// Answers a segment of no connection, if that is required (RFC 9293, section 3.10.7.1).
+pub(super) fn refuse(segment: &Segment<'_>, slots: Slots<'_>) {
+    if let Some(reply) = Reply::refusing(&segment.arrived()) {
+        reply.send(&segment.flow, &segment.link, slots);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Clients for native tests of functions that end TCP connections: [`Network`], smoltcp's own stack at the other end of a fake wire.
+//! Clients for native tests of functions with sockets: [`Network`], smoltcp's own stack at the other end of a fake wire.
 //!
 //! Time passes only when a test lets it pass. So a test of minutes takes no time, and runs the same each time.
 
@@ -9,10 +9,13 @@ use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::{Duration, Instant};
-use smoltcp::wire::HardwareAddress;
+use smoltcp::wire::{HardwareAddress, Ipv4Packet, UdpPacket};
 
 use super::MTU_BYTES;
+use super::link::Flow;
 pub use super::program::play;
+use crate::headers::{Headers, UDP};
+use crate::packets::udp;
 use crate::testing::{Harness, Outcome, Verdict};
 use crate::{Function, InitError, clock};
 
@@ -119,6 +122,32 @@ impl<F: Function> Network<F> {
             received.extend_from_slice(&part[..count]);
         }
         received
+    }
+
+    /// Sends a datagram from a client's address, and returns the payloads of the datagrams that the function sends back to it at once.
+    ///
+    /// # Panics
+    ///
+    /// If the addresses are of different versions, or the payload is too long for a packet.
+    pub fn ask(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<Vec<u8>> {
+        let headers = udp::headers_bytes(to);
+        let mut packet = vec![0; headers];
+        packet.extend_from_slice(payload);
+        udp::write_headers(&mut packet, from, to).expect("a datagram between addresses of one version");
+        let mut datagram = UdpPacket::new_unchecked(&mut packet[headers - udp::UDP_HEADER..]);
+        datagram.fill_checksum(&from.ip().into(), &to.ip().into());
+        if from.is_ipv4() {
+            Ipv4Packet::new_unchecked(&mut packet[..]).fill_checksum();
+        }
+        let verdicts = self.harness.deliver(&[&framed(&packet)]);
+        let is_answer = |verdict: &Verdict| {
+            let headers = Headers::of(&verdict.bytes).ok().filter(|headers| headers.protocol == UDP);
+            let flow = headers.and_then(|headers| Flow::of(&headers));
+            verdict.outcome == Outcome::Replied && flow.is_some_and(|flow| (flow.peer(), flow.local()) == (to, from))
+        };
+        let (answers, others): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(is_answer);
+        self.take(others);
+        answers.into_iter().map(|answer| answer.bytes[ETHERNET_HEADER + headers..].to_vec()).collect()
     }
 
     /// Closes a client's sending side.

@@ -1,14 +1,15 @@
-//! TCP connections that end in the function, over IPv4 and IPv6; with the feature `tcp`. The protocol is smoltcp's.
+//! Sockets of a function, over IPv4 and IPv6; with the feature `net`: TCP connections that end in it, whose protocol is smoltcp's, and UDP
+//! datagrams.
 //!
-//! There are two forms. A [`Service`] is called on events of many connections and never waits: [`Server`] makes a
-//! [`Function`](crate::Function) of it. A [`Program`] reads and writes in blocking style, one connection after the other; it suits an
+//! There are two forms. A [`Service`] is called on events of many connections, for datagrams and for what else comes, and never waits:
+//! [`Server`] makes a [`Function`](crate::Function) of it. A [`Program`] reads and writes in blocking style, one connection after the other; it suits an
 //! instance that serves one client.
 //!
 //! ```
 //! use std::io::{Read, Write};
 //!
 //! use pinion_sdk::InitError;
-//! use pinion_sdk::tcp::{Server, Service, Settings, Stream, testing::Network};
+//! use pinion_sdk::net::{Server, Service, Settings, Stream, testing::Network};
 //!
 //! /// Echoes all input.
 //! struct Echo;
@@ -18,7 +19,7 @@
 //!     type Connection = Vec<u8>;
 //!
 //!     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
-//!         Ok((Self, Settings { port: 7, ..Settings::default() }))
+//!         Ok((Self, Settings { tcp_ports: vec![7], ..Settings::default() }))
 //!     }
 //!
 //!     fn accept(&mut self, _stream: &mut Stream<'_>) -> Vec<u8> {
@@ -54,7 +55,8 @@
 //! # Modules
 //!
 //! ```text
-//!   frame --> link.rs    the segment's flow, its checksums, the link header of answers
+//!   frame --> datagram.rs    UDP, with checksums and answers      sockets.rs    what a service sends, and what it refuses
+//!         \-> link.rs    the segment's flow, its checksums, the link header of answers
 //!               |
 //!             stack.rs ----- sequence.rs   judges a segment by RFC 9293 before smoltcp gets it
 //!               |     \----- reply.rs      resets and acknowledgements outside of connections
@@ -67,16 +69,17 @@
 //!
 //! # Guarantees
 //!
-//! * A SYN is answered from the address that it was sent to; the chain's rules decide which addresses reach the function. SYNs to other
-//!   ports, and segments of no connection, are answered with RST (RFC 9293, sections 3.10.7.1 and 3.10.7.2).
+//! * A SYN is answered from the address that it was sent to; the chain's rules decide which addresses reach the function. Segments of no
+//!   connection are answered with RST (RFC 9293, sections 3.10.7.1 and 3.10.7.2). So are SYNs to other ports, unless the service wants these
+//!   packets itself ([`Service::packet`]).
 //! * A reset counts only if its sequence number is exactly the next one. A SYN on a connection, a reset elsewhere in the window, and an
 //!   acknowledgement of data never sent are answered with an acknowledgement of the connection's state (RFC 5961), ten times in 5 s for
 //!   each connection. A peer that was restarted answers that with a reset, and its next SYN opens a connection. Keepalive and window probes
 //!   are acknowledged.
 //! * No hardware address is resolved: answers go to the station and VLAN of the peer's last segment, by the way by which that came. So a
 //!   peer that moves to another port of the node is followed, and no other peer's segments matter.
-//! * Segments with a wrong checksum are dropped; if the device has checked it, its result is used. Fragments, IPv6 packets with extension
-//!   headers, and packets other than TCP are dropped.
+//! * Segments and datagrams with a wrong checksum are dropped, and so are datagrams without one over IPv6; if the device has checked it, its
+//!   result is used. Segments with extension headers of IPv6 are dropped. Fragments are no business of a socket's.
 //! * There are at most [`Settings::connections_max`] connections. If there are that many, a new one replaces one that is closed but for its
 //!   last wait, or the oldest handshake. If there is neither, the SYN is not answered, and the client tries again. An open connection is
 //!   never replaced.
@@ -86,6 +89,7 @@
 //! * Initial sequence numbers are random for each connection. Congestion control is CUBIC, starting at two segments. IP packets have at
 //!   most 1500 bytes; a smaller path MTU is not discovered.
 
+mod datagram;
 mod device;
 mod link;
 mod place;
@@ -93,16 +97,19 @@ mod program;
 mod reply;
 mod sequence;
 mod server;
+mod sockets;
 mod stack;
 mod stream;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
+pub use datagram::{Datagram, NoSlot, UdpPeer};
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
 pub use program::run_program;
 pub use program::{Hosted, Program, TcpListener, TcpStream};
 pub use server::{Server, Service};
+pub use sockets::Sockets;
 pub use stream::Stream;
 
 use crate::InitError;
@@ -120,11 +127,16 @@ const BUFFER_BYTES_MAX: usize = 1 << 24;
 /// Upper bound of [`Settings::connections_max`].
 const CONNECTIONS_MAX: u16 = 4096;
 
-/// Port, limits and buffer sizes of a TCP function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Most ports of each protocol.
+const PORTS_MAX: usize = 16;
+
+/// Ports, limits and buffer sizes of a function with sockets.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The port to listen on; not 0.
-    pub port: u16,
+    /// The TCP ports to listen on: at most 16, and none of them 0. [`Stream::local`] tells to which a peer has connected.
+    pub tcp_ports: Vec<u16>,
+    /// The UDP ports of which the service gets the datagrams: as many. A [`Program`] has none.
+    pub udp_ports: Vec<u16>,
     /// Most connections at once, 1 to 4096, including those that are being opened or closed.
     pub connections_max: u16,
     /// Size of the receive buffer in bytes, 3000 to 16 MiB: the window that is offered to a peer.
@@ -140,11 +152,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Port 80, 8 connections with 16 KiB to receive and 64 KiB to send, an idle timeout of 60 s. The buffers, `connections_max *
+    /// No ports, 8 connections with 16 KiB to receive and 64 KiB to send, an idle timeout of 60 s. The buffers, `connections_max *
     /// (receive_bytes + send_bytes)` bytes, are allocated when the function is prepared; pages that were never used take no memory.
     fn default() -> Self {
         Self {
-            port: 80,
+            tcp_ports: Vec::new(),
+            udp_ports: Vec::new(),
             connections_max: 8,
             receive_bytes: 16 << 10,
             send_bytes: 64 << 10,
@@ -164,7 +177,13 @@ impl Settings {
             value if (least..=most).contains(&value) => Ok(()),
             _ => Err(InitError::new(format!("{what} is {value}, and must be {least} to {most}"))),
         };
-        bound("the port", self.port.into(), 1, u16::MAX.into())?;
+        for (protocol, ports) in [("TCP", &self.tcp_ports), ("UDP", &self.udp_ports)] {
+            bound(&format!("the number of {protocol} ports"), ports.len(), 0, PORTS_MAX)?;
+            if ports.contains(&0) {
+                return Err(InitError::new(format!("a {protocol} port is 0, and must be 1 to 65535")));
+            }
+        }
+        bound("the number of ports", self.tcp_ports.len() + self.udp_ports.len(), 1, 2 * PORTS_MAX)?;
         bound("the number of connections", self.connections_max.into(), 1, CONNECTIONS_MAX.into())?;
         bound("the receive buffer in bytes", self.receive_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)?;
         bound("the send buffer in bytes", self.send_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)

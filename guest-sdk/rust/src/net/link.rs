@@ -24,6 +24,17 @@ pub(super) struct Flow {
 }
 
 impl Flow {
+    /// Returns the flow of a packet with these headers, if it has ports.
+    pub(super) fn of(headers: &Headers) -> Option<Self> {
+        Some(Self { addresses: headers.addresses, ports: headers.ports? })
+    }
+
+    /// Returns whether both ends are those of hosts that can answer each other.
+    pub(super) fn is_between_hosts(&self) -> bool {
+        let (peer, local) = (self.peer(), self.local());
+        is_host(peer.ip()) && is_host(local.ip()) && peer.port() != 0 && local.port() != 0 && peer != local
+    }
+
     pub(super) fn peer(&self) -> SocketAddr {
         SocketAddr::new(self.addresses.source(), self.ports.source)
     }
@@ -47,7 +58,7 @@ impl Link {
 
     /// Returns the link of an answer to a frame with this header that came by this way. `None` if the frame came from or to a group
     /// address: such a frame is not answered.
-    fn answering(header: &[u8], way: Way) -> Option<Self> {
+    pub(super) fn answering(header: &[u8], way: Way) -> Option<Self> {
         let mut link = Self { len: header.len() as u8, way, ..Self::NONE };
         link.bytes.get_mut(..header.len())?.copy_from_slice(header);
         let (addresses, _) = link.bytes.split_first_chunk_mut::<12>()?;
@@ -77,17 +88,13 @@ pub(super) struct Segment<'p> {
 }
 
 impl<'p> Segment<'p> {
-    pub(super) fn of(packet: &'p Packet<'_>) -> Option<Self> {
+    /// Returns a packet with these headers as a segment. `None` if it is none, or damaged, or cannot be answered.
+    pub(super) fn of(packet: &'p Packet<'_>, headers: &Headers) -> Option<Self> {
         let frame = packet.data();
-        let headers = Headers::of(frame).ok()?;
-        if headers.protocol != TCP || headers.fragment.is_some() || has_extensions(&headers) {
+        if headers.protocol != TCP || headers.fragment.is_some() || has_extensions(headers) {
             return None;
         }
-        let flow = Flow { addresses: headers.addresses, ports: headers.ports? };
-        let (peer, local) = (flow.peer(), flow.local());
-        if !is_host(peer.ip()) || !is_host(local.ip()) || peer.port() == 0 || local.port() == 0 || peer == local {
-            return None;
-        }
+        let flow = Flow::of(headers).filter(Flow::is_between_hosts)?;
         let link = Link::answering(&frame[..headers.at.network], packet.way())?;
         let start = headers.at.network;
         let segment = Self {

@@ -1,0 +1,42 @@
+//! What a service can do besides reading and writing a connection: [`Sockets`].
+
+use core::fmt;
+
+use super::link::Segment;
+use super::stack::refuse;
+use crate::headers::Headers;
+use crate::{Packet, Slots};
+
+/// The function's means to send, for the duration of a call.
+#[derive(Clone, Copy)]
+pub struct Sockets<'a> {
+    slots: Slots<'a>,
+}
+
+impl<'a> Sockets<'a> {
+    pub(super) fn new(slots: Slots<'a>) -> Self {
+        Self { slots }
+    }
+
+    /// Returns access to the function's own slots and to the packets that it holds.
+    #[must_use]
+    pub fn slots(&self) -> Slots<'a> {
+        self.slots
+    }
+
+    /// Refuses a packet that is not for a socket: a segment of TCP is answered with a reset, if that is required (RFC 9293, section 3.10.7.1).
+    /// Any other packet is dropped.
+    pub fn refuse(&self, packet: Packet<'_>) {
+        let headers = Headers::of(packet.data()).ok();
+        if let Some(segment) = headers.and_then(|headers| Segment::of(&packet, &headers)) {
+            refuse(&segment, self.slots);
+        }
+        packet.discard();
+    }
+}
+
+impl fmt::Debug for Sockets<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").finish_non_exhaustive()
+    }
+}
