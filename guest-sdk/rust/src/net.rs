@@ -60,6 +60,8 @@
 //!               |
 //!             stack.rs ----- sequence.rs   judges a segment by RFC 9293 before smoltcp gets it
 //!               |     \----- reply.rs      resets and acknowledgements outside of connections
+//!             cookie.rs  initial sequence numbers that prove a handshake
+//!             path.rs    ICMP errors about a connection, and the MTU of its path
 //!             place.rs   one connection's socket, numbers and timers        device.rs   slots as a smoltcp device
 //!               |
 //!             stream.rs  one connection, for reads and writes
@@ -86,12 +88,16 @@
 //! * A handshake may take 10 s. A connection is aborted if the peer sends nothing for [`Settings::idle_timeout_ns`], or accepts none of the
 //!   data sent to it for [`Settings::send_timeout_ns`], whatever it sends. Probes count as signs of life: a service that waits for requests
 //!   must set its own limit ([`Stream::wake_at`], [`TcpStream::set_read_timeout`]).
-//! * Initial sequence numbers are random for each connection. Congestion control is CUBIC, starting at two segments. IP packets have at
-//!   most 1500 bytes; a smaller path MTU is not discovered.
+//! * Initial sequence numbers cannot be guessed, and prove a handshake (SYN cookies): one that has lost its place to a flood of SYNs is
+//!   finished all the same when its client acknowledges. Congestion control is CUBIC, starting at two segments. IP packets have at
+//!   most 1500 bytes, and fewer once a router says that one was too big (RFC 1191, RFC 8201): it must quote a segment that was not
+//!   acknowledged yet. 552 bytes over IPv4, and 1280 over IPv6, are always sent.
 
+mod cookie;
 mod datagram;
 mod device;
 mod link;
+mod path;
 mod place;
 mod program;
 mod reply;

@@ -76,12 +76,15 @@ fn every_thread_gives_up_its_rights_and_those_that_start_later_have_none() {
 fn confined_threads() {
     refused::count().unwrap();
     let (begin, told) = mpsc::channel::<()>();
+    let (has_kind, begun) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
         every_thread::set_kind(3);
+        has_kind.send(()).unwrap();
         told.recv().unwrap();
         // Inherits the rights of this thread.
         thread::spawn(|| File::open("/etc/passwd").is_err() && TcpStream::connect(("127.0.0.1", 9)).is_err()).join()
     });
+    begun.recv().unwrap();
     let strict = harmless().filter(Otherwise::Refuse).unwrap();
     let mut filters = vec![None; 4];
     filters[0] = Some(harmless().and(&[Sysno::socket]).filter(Otherwise::Refuse).unwrap());

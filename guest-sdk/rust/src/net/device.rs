@@ -13,6 +13,7 @@ pub(super) struct Wire<'a> {
     /// `None` if all sent packets are discarded.
     slots: Option<Slots<'a>>,
     link: Link,
+    mtu: u16,
     sent: &'a mut Sent,
     /// The received packet, until it is taken.
     received: Option<&'a [u8]>,
@@ -20,27 +21,23 @@ pub(super) struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// Makes a device without a received packet; `sent` records what is sent.
-    pub(super) fn new(slots: Option<Slots<'a>>, link: Link, sent: &'a mut Sent) -> Self {
-        Self { slots, link, sent, received: None }
+    pub(super) fn new(slots: Option<Slots<'a>>, link: Link, mtu: u16, sent: &'a mut Sent) -> Self {
+        Self { slots, link, mtu, sent, received: None }
     }
 
     /// Makes a device with a received IP packet.
-    pub(super) fn with(slots: Option<Slots<'a>>, link: Link, sent: &'a mut Sent, received: &'a [u8]) -> Self {
-        Self { slots, link, sent, received: Some(received) }
+    pub(super) fn with(slots: Option<Slots<'a>>, link: Link, mtu: u16, sent: &'a mut Sent, received: &'a [u8]) -> Self {
+        Self { slots, link, mtu, sent, received: Some(received) }
     }
 }
 
-/// Returns the device's capabilities for smoltcp.
-pub(super) fn capabilities() -> DeviceCapabilities {
+/// Returns what smoltcp is to do about checksums.
+pub(super) fn checksums() -> ChecksumCapabilities {
     let mut checksum = ChecksumCapabilities::default();
     // Checksums of received packets were verified before.
     checksum.ipv4 = Checksum::Tx;
     checksum.tcp = Checksum::Tx;
-    let mut capabilities = DeviceCapabilities::default();
-    capabilities.medium = Medium::Ip;
-    capabilities.max_transmission_unit = MTU_BYTES;
-    capabilities.checksum = checksum;
-    capabilities
+    checksum
 }
 
 impl Device for Wire<'_> {
@@ -68,7 +65,11 @@ impl Device for Wire<'_> {
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        capabilities()
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.mtu.into();
+        capabilities.checksum = checksums();
+        capabilities
     }
 }
 

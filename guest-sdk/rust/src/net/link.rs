@@ -8,7 +8,8 @@ use core::net::{IpAddr, SocketAddr};
 
 use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 
-use super::sequence::{Arrived, Changes, window_scale};
+use super::cookie::Offer;
+use super::sequence::{Arrived, Changes};
 use crate::headers::{Addresses, Headers, Pair, TCP, TcpFlags};
 use crate::{Checksum, Packet, Way};
 
@@ -33,6 +34,15 @@ impl Flow {
     pub(super) fn is_between_hosts(&self) -> bool {
         let (peer, local) = (self.peer(), self.local());
         is_host(peer.ip()) && is_host(local.ip()) && peer.port() != 0 && local.port() != 0 && peer != local
+    }
+
+    /// Returns the same flow in the opposite direction.
+    pub(super) fn reversed(&self) -> Self {
+        Self { addresses: self.addresses.reversed(), ports: self.ports.reversed() }
+    }
+
+    pub(super) fn is_v4(&self) -> bool {
+        matches!(self.addresses, Addresses::V4(_))
     }
 
     pub(super) fn peer(&self) -> SocketAddr {
@@ -120,9 +130,9 @@ impl<'p> Segment<'p> {
         }
     }
 
-    /// Returns the window scale option of a SYN, if it has one.
-    pub(super) fn window_scale(&self) -> Option<u8> {
-        window_scale(&self.tcp())
+    /// Returns what it offers, if it is a SYN.
+    pub(super) fn offer(&self) -> Offer {
+        Offer::of(&self.tcp())
     }
 
     /// Writes the segment with changes. Its checksums are wrong afterwards.

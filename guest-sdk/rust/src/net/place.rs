@@ -10,12 +10,12 @@
 //!   [`Settings::send_timeout_ns`]. An answer that the window is closed is not progress;
 //! * if the service has closed it, and the peer has acknowledged all but does not close for [`Settings::idle_timeout_ns`].
 
-use smoltcp::iface::{SocketHandle, SocketSet};
+use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{RecvError, SendError, Socket, SocketBuffer, State};
 
-use super::Settings;
 use super::link::{Flow, Link};
 use super::sequence::{Numbers, Sent, Stage};
+use super::{MTU_BYTES, Settings};
 use crate::lru::Id;
 
 /// How long a handshake may take.
@@ -56,6 +56,10 @@ pub(super) struct Place {
     /// The flow's entry in the table of flows. `None` once the connection is over, though its owner may not know yet.
     pub(super) id: Option<Id>,
     pub(super) link: Link,
+    /// The MTU of the path to the peer, as far as it is known.
+    pub(super) mtu: u16,
+    /// smoltcp's record of that MTU, if it is smaller than that of other paths.
+    pub(super) narrow: Option<Box<Interface>>,
     /// When to call the service.
     pub(super) wake_ns: u64,
     pub(super) is_touched: bool,
@@ -89,6 +93,8 @@ impl Place {
             flow: None,
             id: None,
             link: Link::NONE,
+            mtu: MTU_BYTES as u16,
+            narrow: None,
             wake_ns: NEVER,
             is_touched: false,
             sent: Sent::default(),
@@ -110,6 +116,7 @@ impl Place {
         (self.peer_first, self.peer_window_max, self.peer_scale) = (peer_first, peer_window.into(), peer_scale);
         (self.read, self.written) = (0, 0);
         self.sent = Sent::default();
+        (self.mtu, self.narrow) = (MTU_BYTES as u16, None);
         self.quiet_since_ns = now_ns;
         (self.progress, self.lingers_since_ns) = (None, None);
         (self.challenges, self.challenges_since_ns) = (0, now_ns);

@@ -4,7 +4,8 @@ use core::net::SocketAddr;
 
 use smoltcp::wire::{IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
-use super::device::capabilities;
+use super::cookie::Offer;
+use super::device::checksums;
 use super::link::{Flow, Link};
 use super::sequence::Arrived;
 use crate::Slots;
@@ -46,6 +47,24 @@ impl Reply {
         packet.reply();
     }
 
+    /// Writes an IP packet with the SYN of a flow's peer that had this number and this offer.
+    pub(super) fn write_syn(flow: &Flow, seq: u32, window: u16, offer: Offer, packet: &mut Vec<u8>) {
+        let syn = Self { is_reset: false, seq, ack: None, window };
+        let (_, bare) = syn.between(flow.peer(), flow.local());
+        let tcp = TcpRepr {
+            control: TcpControl::Syn,
+            window_scale: offer.scale,
+            max_seg_size: Some(offer.segment_bytes),
+            sack_permitted: offer.selective,
+            ..bare
+        };
+        let (source, destination) = (flow.peer().ip().into(), flow.local().ip().into());
+        let ip = IpRepr::new(source, destination, IpProtocol::Tcp, tcp.buffer_len(), HOP_LIMIT);
+        packet.clear();
+        packet.resize(ip.buffer_len(), 0);
+        emit(&ip, &tcp, packet);
+    }
+
     /// Writes an IP packet with the reply, as if the flow's peer had sent it.
     pub(super) fn write_as_from_peer(&self, flow: &Flow, packet: &mut Vec<u8>) {
         let (ip, tcp) = self.between(flow.peer(), flow.local());
@@ -75,7 +94,7 @@ impl Reply {
 }
 
 fn emit(ip: &IpRepr, tcp: &TcpRepr<'_>, packet: &mut [u8]) {
-    let checksums = capabilities().checksum;
+    let checksums = checksums();
     ip.emit(&mut *packet, &checksums);
     let mut segment = TcpPacket::new_unchecked(&mut packet[ip.header_len()..]);
     tcp.emit(&mut segment, &ip.src_addr(), &ip.dst_addr(), &checksums);

@@ -85,9 +85,14 @@ fn tcp_of(ip: &[u8]) -> Option<TcpPacket<&[u8]>> {
 
 /// Returns the window scale option of a SYN.
 pub(super) fn window_scale(syn: &TcpPacket<&[u8]>) -> Option<u8> {
+    options(syn)?.window_scale
+}
+
+/// Returns a segment with its options; `None` if these are malformed.
+pub(super) fn options<'p>(segment: &TcpPacket<&'p [u8]>) -> Option<TcpRepr<'p>> {
     // The addresses are used only for the checksum, which is not verified here.
     let nowhere = IpAddress::v4(0, 0, 0, 0);
-    TcpRepr::parse(syn, &nowhere, &nowhere, &ChecksumCapabilities::ignored()).ok()?.window_scale
+    TcpRepr::parse(segment, &nowhere, &nowhere, &ChecksumCapabilities::ignored()).ok()
 }
 
 /// The fields by which a segment is judged.

@@ -18,8 +18,10 @@ use smoltcp::socket::tcp::{CongestionControl, RecvError, SendError, Socket, Stat
 use smoltcp::time::Instant;
 use smoltcp::wire::HardwareAddress;
 
+use super::cookie::{Cookies, PROOF_NS_MAX, seed_of};
 use super::device::Wire;
-use super::link::{Flow, Segment};
+use super::link::{Flow, Link, Segment};
+use super::path::Report;
 use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
 use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
@@ -49,8 +51,20 @@ pub(super) enum News {
     Ready,
 }
 
+/// What is known of a SYN.
+struct Syn {
+    flow: Flow,
+    link: Link,
+    seq: u32,
+    window: u16,
+    scale: Option<u8>,
+}
+
 pub(super) struct Stack {
     settings: Settings,
+    cookies: Cookies,
+    /// When a handshake last gave way to another.
+    displaced_ns: Option<u64>,
     /// `None` before the first segment: its random numbers must not be part of a snapshot.
     interface: Option<Interface>,
     places: Box<[Place]>,
@@ -72,6 +86,8 @@ impl Stack {
     pub(super) fn new(settings: Settings) -> Self {
         let count = settings.connections_max;
         Self {
+            cookies: Cookies::new(),
+            displaced_ns: None,
             interface: None,
             places: (0..count).map(|_| Place::new(&settings)).collect(),
             due_ns: vec![NEVER; count.into()].into(),
@@ -85,9 +101,10 @@ impl Stack {
         }
     }
 
-    /// Draws the key of the table of flows; called once in each instance.
+    /// Draws the keys of the table of flows and of sequence numbers; called once in each instance.
     pub(super) fn start(&mut self) {
         self.flows.rekey();
+        self.cookies.rekey();
     }
 
     /// Called before a turn's packets: queues the connections first that ran out of slots, so that none is always last.
@@ -97,9 +114,12 @@ impl Stack {
         }
     }
 
-    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to. Returns whether it is;
-    /// damaged segments are.
+    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to, or an ICMP error about a
+    /// connection. Returns whether it is; damaged segments are.
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
+        if headers.icmp.is_some() {
+            return Report::of(packet, headers).is_some_and(|report| self.hear(&report, now_ns));
+        }
         let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
         let is_listened_to = self.settings.tcp_ports.contains(&flow.local().port());
@@ -119,11 +139,27 @@ impl Stack {
         true
     }
 
+    /// Takes notice of what a router says. Returns whether it is about a connection.
+    fn hear(&mut self, report: &Report, now_ns: u64) -> bool {
+        let Some(id) = self.flows.find(&report.flow) else { return false };
+        let number = *self.flows.value(id);
+        let place = &mut self.places[usize::from(number)];
+        let at = place.numbers();
+        let may_be_on_its_way = !is_before(report.seq, at.unacknowledged) && is_before(report.seq, at.send_next);
+        if let Some(mtu) = report.smaller_mtu(place.mtu).filter(|_| may_be_on_its_way) {
+            place.mtu = mtu;
+            let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
+            place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
+            self.touch(number);
+        }
+        true
+    }
+
     /// Processes a segment of no connection to a port that is listened to (RFC 9293, section 3.10.7.2).
     fn receive_unknown(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         if segment.opens() {
             self.open(segment, None, slots, now_ns);
-        } else if segment.flags.ack() {
+        } else if segment.flags.ack() && !self.finish(segment, slots, now_ns) {
             refuse(segment, slots);
         }
         // A listener ignores a segment without an acknowledgement.
@@ -209,8 +245,8 @@ impl Stack {
             changed
         };
         place.sent.count = 0;
-        let mut wire = Wire::with(Some(slots), segment.link, &mut place.sent, ip);
-        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
+        let mut wire = Wire::with(Some(slots), segment.link, place.mtu, &mut place.sent, ip);
+        let interface = the_one_for(&mut place.narrow, interface, &mut wire, now_ns);
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
         self.touch(number);
     }
@@ -218,56 +254,90 @@ impl Stack {
     /// Opens a connection, if there is a free slot, with an initial sequence number after `after`. A client that gets no answer repeats its
     /// SYN.
     fn open(&mut self, segment: &Segment<'_>, after: Option<u32>, slots: Slots<'_>, now_ns: u64) {
-        let Some(number) = self.vacant() else { return };
-        let mut seed = random_seed();
+        let Some(number) = self.vacant(now_ns) else { return };
+        let (arrived, offer) = (segment.arrived(), segment.offer());
+        let mut first = self.cookies.number(&segment.flow, arrived.seq, offer, now_ns);
         if let Some(after) = after {
-            // About every second number is (RFC 1122, section 4.2.2.13).
-            for _ in 0..FIRST_NUMBERS_MAX {
-                self.answer_syn(number, segment, seed, None, now_ns);
-                if is_before(after, self.places[usize::from(number)].sent.first) {
-                    break;
-                }
-                seed = random_seed();
-            }
+            // It proves nothing then. About every second number is after another (RFC 1122, section 4.2.2.13).
+            let mut draws = (0..FIRST_NUMBERS_MAX).map(|_| random_seed() as u32);
+            first = draws.find(|first| is_before(after, *first)).unwrap_or(after.wrapping_add(1));
         }
-        self.answer_syn(number, segment, seed, Some(slots), now_ns);
-        self.touch(number);
-        let place = &mut self.places[usize::from(number)];
-        place.link = segment.link;
-        place.phase = Phase::Opening;
-        if place.state() == State::SynReceived {
-            let id = self.flows.insert(segment.flow, number, OPENING, now_ns);
-            (place.flow, place.id) = (Some(segment.flow), Some(id.expect("there are as many as places")));
-        } else {
-            self.release(number);
-        }
+        let syn = Syn {
+            flow: segment.flow,
+            link: segment.link,
+            seq: arrived.seq,
+            window: arrived.window,
+            scale: offer.scale,
+        };
+        self.answer_syn(number, &syn, segment.ip, first, Some(slots), now_ns);
     }
 
-    /// Lets a slot's socket answer a SYN; without a slots nothing is sent.
-    fn answer_syn(&mut self, number: u16, segment: &Segment<'_>, seed: u64, slots: Option<Slots<'_>>, now_ns: u64) {
-        let place = &mut self.places[usize::from(number)];
+    /// Finishes a handshake of which nothing is known any more, if a segment's acknowledgement proves that its SYN was answered. Returns whether
+    /// it does.
+    fn finish(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) -> bool {
         let arrived = segment.arrived();
-        place.begin(arrived.seq, arrived.window, segment.window_scale(), now_ns);
+        // Otherwise the connection has ended meanwhile, and the segment is a late one.
+        let may_be_displaced = self.displaced_ns.is_some_and(|displaced_ns| now_ns < displaced_ns + PROOF_NS_MAX);
+        if !may_be_displaced || arrived.flags.syn() || arrived.flags.rst() {
+            return false;
+        }
+        let Some(offer) = self.cookies.proven(&segment.flow, &arrived, now_ns) else { return false };
+        // Without a free slot the client's next segment is another attempt.
+        let Some(number) = self.vacant(now_ns) else { return true };
+        let (flow, seq) = (segment.flow, arrived.seq.wrapping_sub(1));
+        let mut ip = std::mem::take(&mut self.changed);
+        Reply::write_syn(&flow, seq, arrived.window, offer, &mut ip);
+        let syn = Syn { flow, link: segment.link, seq, window: arrived.window, scale: offer.scale };
+        let is_open = self.answer_syn(number, &syn, &ip, arrived.ack.wrapping_sub(1), None, now_ns);
+        self.changed = ip;
+        if is_open {
+            self.receive_known(number, segment, slots, now_ns);
+        }
+        is_open
+    }
+
+    /// Lets a slot's socket answer a SYN with this initial sequence number; without slots nothing is sent. Returns whether it does.
+    fn answer_syn(
+        &mut self,
+        number: u16,
+        syn: &Syn,
+        ip: &[u8],
+        first: u32,
+        slots: Option<Slots<'_>>,
+        now_ns: u64,
+    ) -> bool {
+        let place = &mut self.places[usize::from(number)];
+        place.begin(syn.seq, syn.window, syn.scale, now_ns);
         let socket = place.socket();
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.abort();
-        socket.listen(segment.flow.local().port()).expect("it is closed, and the port is not 0");
-        let mut wire = Wire::with(slots, segment.link, &mut place.sent, segment.ip);
-        // Initial sequence numbers derive from the interface's seed. With a new seed for each connection, none of them reveals another (RFC
-        // 6528).
-        let mut interface = new_interface(&mut wire, seed, now_ns);
+        socket.listen(syn.flow.local().port()).expect("it is closed, and the port is not 0");
+        let mut wire = Wire::with(slots, syn.link, place.mtu, &mut place.sent, ip);
+        // smoltcp draws its number from the interface's seed.
+        let mut interface = new_interface(&mut wire, seed_of(first), now_ns);
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
         // The next segment, which may have arrived already, is judged by the answer to this one.
         interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets);
         self.interface = Some(interface);
+        self.touch(number);
+        let place = &mut self.places[usize::from(number)];
+        place.link = syn.link;
+        place.phase = Phase::Opening;
+        if place.state() != State::SynReceived {
+            self.release(number);
+            return false;
+        }
+        let id = self.flows.insert(syn.flow, number, OPENING, now_ns);
+        (place.flow, place.id) = (Some(syn.flow), Some(id.expect("there are as many as places")));
+        true
     }
 
     /// Sends a connection's segments, at most `burst_max`.
     fn send(&mut self, number: u16, burst_max: usize, slots: Slots<'_>, now_ns: u64) {
         let Self { interface, places, .. } = self;
         let place = &mut places[usize::from(number)];
-        let mut wire = Wire::new(Some(slots), place.link, &mut place.sent);
-        let interface = interface.get_or_insert_with(|| new_interface(&mut wire, random_seed(), now_ns));
+        let mut wire = Wire::new(Some(slots), place.link, place.mtu, &mut place.sent);
+        let interface = the_one_for(&mut place.narrow, interface, &mut wire, now_ns);
         let mut burst = 0;
         while burst < burst_max
             && interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets) != PollResult::None
@@ -283,19 +353,24 @@ impl Stack {
         let place = &mut places[usize::from(number)];
         let (Some(interface), Some(flow)) = (interface, place.flow) else { return };
         let may_wait = place.socket().send_queue() > 0 && place.state() != State::Closed;
+        let at = place.numbers();
+        let interface = place.narrow.as_deref_mut().unwrap_or(interface);
         if !may_wait || interface.poll_at(instant(now_ns), &place.sockets).is_some() {
             return;
         }
-        let at = place.numbers();
         Reply::acknowledging(at.receive_next, at.unacknowledged, 0).write_as_from_peer(&flow, changed);
-        let mut wire = Wire::with(None, place.link, &mut place.sent, changed);
+        let mut wire = Wire::with(None, place.link, place.mtu, &mut place.sent, changed);
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
     }
 
     /// Finds a slot for a new connection: a free one, or that of a connection that may be replaced.
-    fn vacant(&mut self) -> Option<u16> {
+    fn vacant(&mut self, now_ns: u64) -> Option<u16> {
         if self.free.is_empty() {
-            let (id, _) = self.flows.oldest(OVER).or_else(|| self.flows.oldest(OPENING))?;
+            let over = self.flows.oldest(OVER);
+            let (id, _) = over.or_else(|| self.flows.oldest(OPENING))?;
+            if over.is_none() {
+                self.displaced_ns = Some(now_ns);
+            }
             let gives_way = *self.flows.value(id);
             self.release(gives_way);
         }
@@ -399,7 +474,8 @@ impl Stack {
                 flows.touch(id, OVER, now_ns);
             }
         }
-        let poll_at = interface.as_mut().and_then(|it| it.poll_at(instant(now_ns), &place.sockets));
+        let interface = place.narrow.as_deref_mut().or(interface.as_mut());
+        let poll_at = interface.and_then(|it| it.poll_at(instant(now_ns), &place.sockets));
         let due = poll_at.map_or(NEVER, |at| at.total_micros().max(0) as u64 * 1_000);
         let limit_ns = place.limit_ns(&self.settings);
         due_ns[usize::from(number)] = due.min(limit_ns).max(now_ns + RETRY_NS).min(place.wake_ns);
@@ -475,6 +551,19 @@ fn random_seed() -> u64 {
     let mut seed = [0; 8];
     random::fill(&mut seed);
     u64::from_le_bytes(seed)
+}
+
+/// Returns a connection's interface: its own, if the path to its peer is narrow, or that of all, which is made if there is none yet.
+fn the_one_for<'i>(
+    narrow: &'i mut Option<Box<Interface>>,
+    shared: &'i mut Option<Interface>,
+    wire: &mut Wire<'_>,
+    now_ns: u64,
+) -> &'i mut Interface {
+    match narrow {
+        Some(narrow) => narrow,
+        None => shared.get_or_insert_with(|| new_interface(wire, random_seed(), now_ns)),
+    }
 }
 
 /// Makes an interface that accepts every address.

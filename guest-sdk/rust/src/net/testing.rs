@@ -150,6 +150,12 @@ impl<F: Function> Network<F> {
         answers.into_iter().map(|answer| answer.bytes[ETHERNET_HEADER + headers..].to_vec()).collect()
     }
 
+    /// Delivers a frame that no client sends.
+    pub fn deliver(&mut self, frame: &[u8]) {
+        let verdicts = self.harness.deliver(&[frame]);
+        self.take(verdicts);
+    }
+
     /// Closes a client's sending side.
     pub fn close(&mut self, client: Client) {
         self.socket(client).close();

@@ -1,0 +1,192 @@
+//! Paths with a smaller MTU than the link's: what routers report, and what of that is believed.
+#![cfg(feature = "net")]
+
+mod segments;
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use pinion_sdk::checksum;
+use pinion_sdk::net::testing::{Client, Towards};
+use segments::{Echoes, at_v4, at_v6, echoes, pattern, v4};
+
+const ETHERNET_HEADER: usize = 14;
+/// The router's address.
+const ROUTER_V4: [u8; 4] = [10, 0, 9, 9];
+
+/// A router on the way to the clients that forwards no packet of more than `mtu` bytes.
+struct Narrows {
+    /// The packets that it has not forwarded.
+    refused: Rc<RefCell<Vec<Vec<u8>>>>,
+    /// The longest packet that it has forwarded.
+    longest: Rc<Cell<usize>>,
+}
+
+impl Narrows {
+    fn on(network: &mut Echoes, mtu: usize) -> Self {
+        let narrows = Self { refused: Rc::default(), longest: Rc::default() };
+        let (refused, longest) = (Rc::clone(&narrows.refused), Rc::clone(&narrows.longest));
+        network.impair(move |towards, frames| {
+            if towards == Towards::Function {
+                return frames;
+            }
+            let is_small = |frame: &Vec<u8>| frame.len() - ETHERNET_HEADER <= mtu;
+            let (small, large): (Vec<_>, Vec<_>) = frames.into_iter().partition(is_small);
+            refused.borrow_mut().extend(large);
+            let most = small.iter().map(|frame| frame.len() - ETHERNET_HEADER).max().unwrap_or(0);
+            longest.set(longest.get().max(most));
+            small
+        });
+        narrows
+    }
+
+    /// Reports the packets that were refused, with this next-hop MTU.
+    fn report(&self, network: &mut Echoes, said: usize) {
+        for refused in self.refused.take() {
+            network.deliver(&too_big(&refused, said as u16, |_| ()));
+        }
+    }
+}
+
+/// The error of a router about a frame; `change` may change what it quotes.
+fn too_big(frame: &[u8], mtu: u16, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let packet = &frame[ETHERNET_HEADER..];
+    let is_v4 = packet[0] >> 4 == 4;
+    let quoted_bytes = if is_v4 { 20 + 8 } else { 40 + 20 };
+    let mut quoted = packet[..quoted_bytes].to_vec();
+    change(&mut quoted);
+    let [high, low] = mtu.to_be_bytes();
+    let mut message = if is_v4 { vec![3, 4, 0, 0, 0, 0, high, low] } else { vec![2, 0, 0, 0, 0, 0, high, low] };
+    message.extend(quoted);
+    let len = message.len() as u16;
+    let mut ip = if is_v4 {
+        let total = (20 + len).to_be_bytes();
+        let mut ip = vec![0x45, 0, total[0], total[1], 0, 0, 0, 0, 64, 1, 0, 0];
+        ip.extend(ROUTER_V4);
+        ip.extend(&packet[12..16]);
+        let sum = checksum::of(&ip);
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        ip
+    } else {
+        let len = len.to_be_bytes();
+        [&[0x60, 0, 0, 0, len[0], len[1], 58, 64], &[0xfd; 16][..], &packet[8..24]].concat()
+    };
+    let sum = if is_v4 {
+        checksum::of(&message)
+    } else {
+        checksum::of(&[&ip[8..40], &u32::from(len).to_be_bytes(), &[0, 0, 0, 58], &message].concat())
+    };
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    ip.extend(message);
+    [&frame[6..12], &frame[..6], &frame[12..14], &ip].concat()
+}
+
+fn connected(network: &mut Echoes, from: IpAddr, to: SocketAddr) -> Client {
+    let client = network.connect(from, to);
+    network.settle();
+    assert!(network.is_connected(client));
+    client
+}
+
+/// Sends bytes, and collects the echo while a router reports what does not fit, saying `said`. Returns it, or what came of it in a minute.
+fn echoed_through(network: &mut Echoes, narrows: &Narrows, client: Client, said: usize) -> Vec<u8> {
+    let mut received = Vec::new();
+    for _ in 0..600 {
+        network.let_pass_ns(100_000_000);
+        narrows.report(network, said);
+        received.extend(network.received(client));
+    }
+    received
+}
+
+#[test]
+fn data_passes_a_narrow_path_once_its_router_has_said_how_narrow_it_is() {
+    for (from, to, mtu) in [(v4(1), at_v4(7), 1000), ("fd77::11".parse().unwrap(), at_v6(7), 1280)] {
+        let mut network = echoes();
+        let client = connected(&mut network, from, to);
+        let narrows = Narrows::on(&mut network, mtu);
+        let bytes = pattern(100_000);
+        network.send(client, &bytes);
+        assert!(echoed_through(&mut network, &narrows, client, mtu) == bytes, "{mtu}");
+        assert_eq!(narrows.longest.get(), mtu, "as much is sent as the path takes");
+    }
+}
+
+#[test]
+fn a_router_that_does_not_say_how_narrow_it_is_is_tried_with_less_and_less() {
+    let mut network = echoes();
+    let client = connected(&mut network, v4(1), at_v4(7));
+    let narrows = Narrows::on(&mut network, 1006);
+    let bytes = pattern(50_000);
+    network.send(client, &bytes);
+    assert!(echoed_through(&mut network, &narrows, client, 0) == bytes);
+    assert_eq!(narrows.longest.get(), 1006);
+}
+
+#[test]
+fn no_report_makes_packets_smaller_than_every_path_takes() {
+    for (from, to, least) in [(v4(1), at_v4(7), 552), ("fd77::11".parse().unwrap(), at_v6(7), 1280)] {
+        let mut network = echoes();
+        let client = connected(&mut network, from, to);
+        let narrows = Narrows::on(&mut network, least);
+        let bytes = pattern(20_000);
+        network.send(client, &bytes);
+        assert!(echoed_through(&mut network, &narrows, client, 68) == bytes);
+        assert_eq!(narrows.longest.get(), least);
+    }
+}
+
+#[test]
+fn a_report_that_quotes_no_segment_on_its_way_changes_nothing() {
+    let changes: [fn(&mut [u8]); 4] = [
+        |quoted| quoted[24] ^= 0x40, // another sequence number
+        |quoted| quoted[20] ^= 1,    // another port
+        |quoted| quoted[19] ^= 1,    // another peer
+        |quoted| quoted[9] = 17,     // another protocol
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut network = echoes();
+        let client = connected(&mut network, v4(1), at_v4(7));
+        let narrows = Narrows::on(&mut network, 1500);
+        network.send(client, &pattern(10_000));
+        network.settle();
+        let kept: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let seen = Rc::clone(&kept);
+        network.impair(move |towards, frames| {
+            if towards == Towards::Clients {
+                seen.borrow_mut().extend(frames);
+                return Vec::new();
+            }
+            frames
+        });
+        network.send(client, &pattern(10_000));
+        network.settle();
+        let lost = kept.take();
+        assert!(!lost.is_empty());
+        for frame in &lost {
+            network.deliver(&too_big(frame, 600, change));
+        }
+        let narrows_again = Narrows::on(&mut network, 1500);
+        network.let_pass_ns(5_000_000_000);
+        network.received(client);
+        assert_eq!((narrows.longest.get(), narrows_again.longest.get()), (1500, 1500), "change {number}");
+    }
+}
+
+#[test]
+fn a_damaged_report_changes_nothing() {
+    let mut network = echoes();
+    let client = connected(&mut network, v4(1), at_v4(7));
+    let narrows = Narrows::on(&mut network, 1400);
+    network.send(client, &pattern(10_000));
+    for _ in 0..20 {
+        network.let_pass_ns(500_000_000);
+        for refused in narrows.refused.take() {
+            let mut report = too_big(&refused, 1400, |_| ());
+            report[ETHERNET_HEADER + 20 + 7] ^= 1;
+            network.deliver(&report);
+        }
+    }
+    assert!(network.received(client).len() < 10_000, "nothing of more than 1400 bytes can pass");
+}
