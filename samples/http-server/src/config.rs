@@ -12,6 +12,7 @@
 use pinion_sdk::InitError;
 use pinion_sdk::net::Settings;
 
+const PORT: u16 = 80;
 const CONNECTIONS_MAX: u32 = 4096;
 const IDLE_S: u32 = 15;
 const IDLE_S_MAX: u32 = 3600;
@@ -92,7 +93,7 @@ impl Config {
         let defaults = Settings::default();
         Ok(Self {
             source,
-            port: lines.port.unwrap_or(defaults.port),
+            port: lines.port.unwrap_or(PORT),
             connections_max: lines.connections.unwrap_or(defaults.connections_max),
             idle_ns: u64::from(lines.idle_s.unwrap_or(IDLE_S)) * 1_000_000_000,
         })
