@@ -142,7 +142,7 @@ fn an_sdk_in_a_folder_of_any_name_is_named_so_that_cargo_finds_it() {
         let sdk = folder.path().join(odd);
         fs::create_dir_all(sdk.join("src")).unwrap();
         let manifest =
-            "[package]\nname = \"pinion-sdk\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[features]\ntcp = []\n";
+            "[package]\nname = \"pinion-sdk\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[features]\nnet = []\n";
         fs::write(sdk.join("Cargo.toml"), manifest).unwrap();
         fs::write(sdk.join("src/lib.rs"), "").unwrap();
         let name = format!("f{number}");

@@ -15,8 +15,6 @@
 //! The lowest 9 bits are not sent as they are, but combined with another part of a hash, so that numbers of other flows say nothing about
 //! this one's (RFC 6528).
 
-use core::hash::{Hash, Hasher};
-
 use siphasher::sip::SipHasher13;
 use smoltcp::wire::{TcpPacket, TcpRepr};
 
@@ -91,31 +89,36 @@ impl Cookies {
     pub(super) fn number(&self, flow: &Flow, peer_first: u32, offer: Offer, now_ns: u64) -> u32 {
         let period = now_ns / PERIOD_NS;
         let fields = (period as u32 & 1) << 8 | offer.to_bits();
-        let (tag, mask) = self.tag(flow, peer_first, period, fields);
-        tag << FIELD_BITS | (fields ^ mask)
+        let hash = self.hash(flow, peer_first);
+        self.tag(hash, period, fields) << FIELD_BITS | (fields ^ hash as u32 & FIELDS)
     }
 
     /// Returns what the SYN offered which a segment's acknowledgement proves to have been answered within the last 64 s to 128 s.
     pub(super) fn proven(&self, flow: &Flow, arrived: &Arrived, now_ns: u64) -> Option<Offer> {
         let (peer_first, number) = (arrived.seq.wrapping_sub(1), arrived.ack.wrapping_sub(1));
         let now = now_ns / PERIOD_NS;
-        let fields = (number & FIELDS) ^ self.mask(flow, peer_first);
+        let hash = self.hash(flow, peer_first);
+        let fields = (number ^ hash as u32) & FIELDS;
         // The last period with that lowest bit.
         let period = if now & 1 == u64::from(fields >> 8) { now } else { now.checked_sub(1)? };
-        let (tag, _) = self.tag(flow, peer_first, period, fields);
+        let tag = self.tag(hash, period, fields);
         (tag == number >> FIELD_BITS).then(|| Offer::from_bits(fields))
     }
 
-    fn tag(&self, flow: &Flow, peer_first: u32, period: u64, fields: u32) -> (u32, u32) {
-        let mut hasher = self.keyed;
-        (flow, peer_first, period, fields).hash(&mut hasher);
-        ((hasher.finish() >> (32 + FIELD_BITS)) as u32, self.mask(flow, peer_first))
+    /// Hashes what a handshake is known by. Its lowest bits hide the fields.
+    fn hash(&self, flow: &Flow, peer_first: u32) -> u64 {
+        let mut bytes = [0; 41];
+        bytes[..37].copy_from_slice(&flow.to_bytes());
+        bytes[37..].copy_from_slice(&peer_first.to_be_bytes());
+        self.keyed.hash(&bytes)
     }
 
-    fn mask(&self, flow: &Flow, peer_first: u32) -> u32 {
-        let mut hasher = self.keyed;
-        (peer_first, flow).hash(&mut hasher);
-        hasher.finish() as u32 & FIELDS
+    fn tag(&self, hash: u64, period: u64, fields: u32) -> u32 {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&hash.to_le_bytes());
+        bytes[8..16].copy_from_slice(&period.to_le_bytes());
+        bytes[16..].copy_from_slice(&fields.to_le_bytes());
+        (self.keyed.hash(&bytes) >> (32 + FIELD_BITS)) as u32
     }
 }
 

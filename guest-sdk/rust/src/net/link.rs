@@ -41,6 +41,25 @@ impl Flow {
         Self { addresses: self.addresses.reversed(), ports: self.ports.reversed() }
     }
 
+    /// Returns addresses and ports, and a byte that tells the versions of IP apart.
+    pub(super) fn to_bytes(self) -> [u8; 37] {
+        let mut bytes = [0; 37];
+        match self.addresses {
+            Addresses::V4(pair) => {
+                bytes[..4].copy_from_slice(&pair.source.to_be_bytes());
+                bytes[4..8].copy_from_slice(&pair.destination.to_be_bytes());
+            }
+            Addresses::V6(pair) => {
+                bytes[..16].copy_from_slice(&pair.source.to_be_bytes());
+                bytes[16..32].copy_from_slice(&pair.destination.to_be_bytes());
+                bytes[36] = 1;
+            }
+        }
+        bytes[32..34].copy_from_slice(&self.ports.source.to_be_bytes());
+        bytes[34..36].copy_from_slice(&self.ports.destination.to_be_bytes());
+        bytes
+    }
+
     pub(super) fn is_v4(&self) -> bool {
         matches!(self.addresses, Addresses::V4(_))
     }

@@ -135,9 +135,9 @@ impl<P: Program> Function for Hosted<P> {
         let (slots, now_ns) = (batch.slots(), clock::now_ns());
         self.backlog.stack.begin_turn();
         for packet in batch {
-            let headers = Headers::of(packet.data());
-            if !headers.is_ok_and(|headers| self.backlog.stack.receive(&packet, &headers, slots, now_ns)) {
-                Sockets::new(slots).refuse(packet);
+            let Ok(headers) = Headers::of(packet.data()) else { continue };
+            if !self.backlog.stack.receive(&packet, &headers, slots, now_ns) {
+                Sockets::about(&packet, &headers, slots).refuse(packet);
             }
         }
         self.backlog.turn(slots, now_ns);

@@ -126,8 +126,8 @@ impl<S: Service> Server<S> {
 
     /// Gives a packet to the socket that it is for, or to the service.
     fn receive(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
-        let sockets = Sockets::new(slots);
-        let Ok(headers) = Headers::of(packet.data()) else { return self.service.packet(packet, sockets) };
+        let Ok(headers) = Headers::of(packet.data()) else { return self.service.packet(packet, Sockets::new(slots)) };
+        let sockets = Sockets::about(&packet, &headers, slots);
         let is_datagram = headers.protocol == UDP
             && headers.fragment.is_none()
             && headers.ports.is_some_and(|ports| self.udp_ports.contains(&ports.destination));

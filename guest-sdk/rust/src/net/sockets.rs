@@ -11,11 +11,18 @@ use crate::{Packet, Slots};
 #[derive(Clone, Copy)]
 pub struct Sockets<'a> {
     slots: Slots<'a>,
+    /// The packet that the call is about, by its slot, if its headers are known.
+    known: Option<(u16, &'a Headers)>,
 }
 
 impl<'a> Sockets<'a> {
     pub(super) fn new(slots: Slots<'a>) -> Self {
-        Self { slots }
+        Self { slots, known: None }
+    }
+
+    /// Makes the means for a call about a packet with these headers.
+    pub(super) fn about(packet: &Packet<'_>, headers: &'a Headers, slots: Slots<'a>) -> Self {
+        Self { slots, known: Some((packet.slot(), headers)) }
     }
 
     /// Returns access to the function's own slots and to the packets that it holds.
@@ -27,11 +34,17 @@ impl<'a> Sockets<'a> {
     /// Refuses a packet that is not for a socket: a segment of TCP is answered with a reset, if that is required (RFC 9293, section 3.10.7.1).
     /// Any other packet is dropped.
     pub fn refuse(&self, packet: Packet<'_>) {
-        let headers = Headers::of(packet.data()).ok();
-        if let Some(segment) = headers.and_then(|headers| Segment::of(&packet, &headers)) {
-            refuse(&segment, self.slots);
+        match self.known {
+            Some((slot, headers)) if slot == packet.slot() => self.refuse_with(&packet, headers),
+            _ => Headers::of(packet.data()).into_iter().for_each(|headers| self.refuse_with(&packet, &headers)),
         }
         packet.discard();
+    }
+
+    fn refuse_with(&self, packet: &Packet<'_>, headers: &Headers) {
+        if let Some(segment) = Segment::of(packet, headers) {
+            refuse(&segment, self.slots);
+        }
     }
 }
 

@@ -123,6 +123,11 @@ impl<'a> Packet<'a> {
         Some(Self::new(pool, pool.make(way)?))
     }
 
+    /// Returns the number of its slot.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
     /// Returns what the device reported on the IPv4 header's checksum when the packet was received.
     #[must_use]
     pub fn ip_checksum(&self) -> Checksum {
