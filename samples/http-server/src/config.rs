@@ -5,6 +5,7 @@
 //!   port N
 //!   connections N
 //!   idle_s N
+//!   requests N
 //!   page PATH TEXT...
 //!   fill PATH BYTES
 //! ```
@@ -15,6 +16,8 @@ use pinion_sdk::tcp::Settings;
 const CONNECTIONS_MAX: u32 = 4096;
 const IDLE_S: u32 = 15;
 const IDLE_S_MAX: u32 = 3600;
+const REQUESTS: u32 = 1000;
+const REQUESTS_MAX: u32 = 1_000_000_000;
 const FILL_BYTES_MAX: u64 = 1 << 40;
 const PAGES_MAX: usize = 1000;
 
@@ -56,6 +59,8 @@ pub struct Config {
     pub connections_max: u16,
     /// How long a connection is kept without a request under way.
     pub idle_ns: u64,
+    /// Most requests that are answered on one connection.
+    pub requests_max: u32,
 }
 
 impl Config {
@@ -95,6 +100,7 @@ impl Config {
             port: lines.port.unwrap_or(defaults.port),
             connections_max: lines.connections.unwrap_or(defaults.connections_max),
             idle_ns: u64::from(lines.idle_s.unwrap_or(IDLE_S)) * 1_000_000_000,
+            requests_max: lines.requests.unwrap_or(REQUESTS),
         })
     }
 }
@@ -107,6 +113,7 @@ struct Lines {
     port: Option<u16>,
     connections: Option<u16>,
     idle_s: Option<u32>,
+    requests: Option<u32>,
 }
 
 impl Lines {
@@ -117,6 +124,7 @@ impl Lines {
             "port" => self.port = Some(number(rest, 1, u16::MAX.into())? as u16),
             "connections" => self.connections = Some(number(rest, 1, CONNECTIONS_MAX.into())? as u16),
             "idle_s" => self.idle_s = Some(number(rest, 1, IDLE_S_MAX.into())? as u32),
+            "requests" => self.requests = Some(number(rest, 1, REQUESTS_MAX.into())? as u32),
             "page" => {
                 let (path, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 self.page(path, Content::Text(format!("{}\n", text.trim())))?;
@@ -127,8 +135,8 @@ impl Lines {
             }
             _ => {
                 return Err(format!(
-                    "`{verb}` is not known: there are `root DIRECTORY`, `port N`, `connections N`, `idle_s N`, `page PATH TEXT` \
-                     and `fill PATH BYTES`"
+                    "`{verb}` is not known: there are `root DIRECTORY`, `port N`, `connections N`, `idle_s N`, \
+                     `requests N`, `page PATH TEXT` and `fill PATH BYTES`"
                 ));
             }
         }
