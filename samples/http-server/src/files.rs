@@ -115,7 +115,7 @@ impl Directory {
                 }
             }
         }
-        digested.sort_by(|one, other| one.path.cmp(&other.path));
+        digested.sort_unstable_by(|one, other| one.path.cmp(&other.path));
         Self { root, digested: digested.into() }
     }
 
@@ -188,7 +188,7 @@ impl Pages {
             (Rc::new(page), about)
         };
         let mut pages: Box<[_]> = pages.into_iter().map(about).collect();
-        pages.sort_by(|(one, _), (other, _)| one.path.cmp(&other.path));
+        pages.sort_unstable_by(|(one, _), (other, _)| one.path.cmp(&other.path));
         Self(pages)
     }
 }
