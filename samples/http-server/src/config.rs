@@ -5,6 +5,7 @@
 //!   port N
 //!   connections N
 //!   idle_s N
+//!   requests N
 //!   page PATH TEXT...
 //!   fill PATH BYTES
 //! ```
@@ -16,6 +17,8 @@ const PORT: u16 = 80;
 const CONNECTIONS_MAX: u32 = 4096;
 const IDLE_S: u32 = 15;
 const IDLE_S_MAX: u32 = 3600;
+const REQUESTS: u32 = 1000;
+const REQUESTS_MAX: u32 = 1_000_000_000;
 const FILL_BYTES_MAX: u64 = 1 << 40;
 const PAGES_MAX: usize = 1000;
 
@@ -57,6 +60,8 @@ pub struct Config {
     pub connections_max: u16,
     /// How long a connection is kept without a request under way.
     pub idle_ns: u64,
+    /// Most requests that are answered on one connection.
+    pub requests_max: u32,
 }
 
 impl Config {
@@ -96,6 +101,7 @@ impl Config {
             port: lines.port.unwrap_or(PORT),
             connections_max: lines.connections.unwrap_or(defaults.connections_max),
             idle_ns: u64::from(lines.idle_s.unwrap_or(IDLE_S)) * 1_000_000_000,
+            requests_max: lines.requests.unwrap_or(REQUESTS),
         })
     }
 }
@@ -108,6 +114,7 @@ struct Lines {
     port: Option<u16>,
     connections: Option<u16>,
     idle_s: Option<u32>,
+    requests: Option<u32>,
 }
 
 impl Lines {
@@ -118,6 +125,7 @@ impl Lines {
             "port" => self.port = Some(number(rest, 1, u16::MAX.into())? as u16),
             "connections" => self.connections = Some(number(rest, 1, CONNECTIONS_MAX.into())? as u16),
             "idle_s" => self.idle_s = Some(number(rest, 1, IDLE_S_MAX.into())? as u32),
+            "requests" => self.requests = Some(number(rest, 1, REQUESTS_MAX.into())? as u32),
             "page" => {
                 let (path, text) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 self.page(path, Content::Text(format!("{}\n", text.trim())))?;
@@ -128,8 +136,8 @@ impl Lines {
             }
             _ => {
                 return Err(format!(
-                    "`{verb}` is not known: there are `root DIRECTORY`, `port N`, `connections N`, `idle_s N`, `page PATH TEXT` \
-                     and `fill PATH BYTES`"
+                    "`{verb}` is not known: there are `root DIRECTORY`, `port N`, `connections N`, `idle_s N`, \
+                     `requests N`, `page PATH TEXT` and `fill PATH BYTES`"
                 ));
             }
         }

@@ -1,155 +1,161 @@
-//! Serves files over HTTP/1.1 (RFC 9112), to any number of connections at once: GET and HEAD, with persistent
-//! connections and pipelined requests.
+//! Serves files over HTTP/1.1 (RFC 9110 and 9112), to any number of connections at once: GET and HEAD, with conditions,
+//! ranges, persistent connections and pipelined requests.
 //!
 //! ```text
-//!   bytes --> request.rs   the request  --> files.rs   the file
-//!                                                   |
-//!             response.rs  head and body  --> as far as there is room
+//!   bytes --> request.rs   the request  --> files.rs       the file and its validators
+//!                                              |
+//!                                           conditions.rs  which part of it, if any
+//!                                              |
+//!                                           response.rs    head and body  --> as far as there is room
 //! ```
 //!
-//! A connection holds at most one incomplete head of a request and one response that is being sent.
+//! A connection holds at most one incomplete head of a request and one response that is being sent. Its client is bound
+//! by the deadlines of `connection.rs` and `pace.rs`.
 
 #![forbid(unsafe_code)]
 
+pub mod conditions;
 pub mod config;
+mod connection;
+pub mod date;
 pub mod files;
+mod pace;
 pub mod request;
 pub mod response;
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 
 use config::Config;
+pub use connection::Connection;
+use connection::Next;
+use date::Calendar;
 use files::Files;
+use pace::PACE_NS;
 use pinion_sdk::net::{Server, Service, Settings, Stream};
 use pinion_sdk::{InitError, clock};
-use request::{HEAD_BYTES_MAX, Parsed, Request};
-use response::{HEAD_ROOM, Response};
+use request::content::Rest;
+use request::{Method, Parsed, Request};
+use response::{HEAD_ROOM, Response, Sent};
 
-/// How long a client may take to send a request's head.
-const HEAD_NS_MAX: u64 = 10_000_000_000;
-/// How long a client may take nothing of a response, or next to nothing.
-const SEND_NS_MAX: u64 = 60_000_000_000;
+/// How long requests are answered on one connection.
+const LIFE_NS_MAX: u64 = 3_600_000_000_000;
 /// Bytes that are read from a file at a time.
 const PART_BYTES: usize = 16 << 10;
+/// Most bytes that a client may have left to take when its connection is closed: TCP alone bounds the time for that.
+const CLOSING_BYTES_MAX: u64 = 4 << 10;
 
 /// The service.
 pub struct HttpServer {
     files: Box<dyn Files>,
+    calendar: Calendar,
     idle_ns: u64,
+    requests_max: u32,
+    /// The size of a connection's send buffer.
+    send_bytes: u64,
     part: Box<[u8]>,
-}
-
-/// The state of a connection.
-#[derive(Default)]
-pub struct Connection {
-    /// Bytes that were received and not answered.
-    received: Vec<u8>,
-    response: Option<Response>,
-    /// When it is closed unless a request is complete by then.
-    deadline_ns: u64,
-    /// Whether the deadline counts from the first bytes of a request.
-    has_begun: bool,
 }
 
 impl Service for HttpServer {
     type Connection = Connection;
 
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
-        let Config { source, port, connections_max, idle_ns } = Config::parse(config)?;
-        let service = Self { files: files::of(source), idle_ns, part: vec![0; PART_BYTES].into() };
+        let Config { source, port, connections_max, idle_ns, requests_max } = Config::parse(config)?;
         let defaults = Settings::default();
+        let service = Self {
+            files: files::of(source),
+            calendar: Calendar::default(),
+            idle_ns,
+            requests_max,
+            send_bytes: defaults.send_bytes as u64,
+            part: vec![0; PART_BYTES].into(),
+        };
         // So TCP does not end a connection before the server's own deadlines do.
         let idle_timeout_ns = defaults.idle_timeout_ns.max(2 * idle_ns);
-        let send_timeout_ns = Some(SEND_NS_MAX);
+        let send_timeout_ns = Some(PACE_NS);
         Ok((service, Settings { tcp_ports: vec![port], connections_max, idle_timeout_ns, send_timeout_ns, ..defaults }))
     }
 
-    fn accept(&mut self, stream: &mut Stream<'_>) -> Connection {
-        let mut connection = Connection::default();
-        connection.wait(stream, self.idle_ns);
-        connection
+    fn accept(&mut self, _stream: &mut Stream<'_>) -> Connection {
+        Connection::new(clock::now_ns(), self.idle_ns)
     }
 
     fn ready(&mut self, connection: &mut Connection, stream: &mut Stream<'_>) {
-        loop {
-            if let Some(response) = &mut connection.response {
-                match response.send(stream, &mut self.part) {
-                    Ok(response::Sent::All) if response.is_last() => return stream.close(),
-                    Ok(response::Sent::All) => {
-                        connection.response = None;
-                        // A part of the next request may already be here.
-                        connection.has_begun = request::has_begun(&connection.received);
-                        let limit_ns = if connection.has_begun { HEAD_NS_MAX } else { self.idle_ns };
-                        connection.wait(stream, limit_ns);
-                    }
-                    Ok(response::Sent::Part) => return,
-                    // The announced length cannot be kept, and the client must notice that.
-                    Err(_) => return stream.abort(),
-                }
-            }
-            if stream.room() < HEAD_ROOM {
-                return;
-            }
-            connection.response = match request::parse(&connection.received) {
-                Parsed::Request(request, len) => {
-                    connection.received.drain(..len);
-                    Some(self.answer(&request))
-                }
-                Parsed::Refused(refusal) => Some(Response::refusing(refusal)),
-                Parsed::Partial => None,
-            };
-            if connection.response.is_some() {
-                stream.wake_at(None);
-            } else if !connection.read(stream) {
-                return;
-            }
+        let now_ns = clock::now_ns();
+        let room = stream.room() as u64;
+        let taken = connection.written.saturating_sub(self.send_bytes - room);
+        if connection.pace.is_missed(taken, now_ns) {
+            return stream.abort();
         }
+        let next = self.advance(connection, stream, now_ns);
+        let room_left = stream.room() as u64;
+        connection.written += room.saturating_sub(room_left);
+        let unacknowledged = self.send_bytes - room_left;
+        if next == Next::Abort {
+            return stream.abort();
+        }
+        if next == Next::End && unacknowledged <= CLOSING_BYTES_MAX {
+            return stream.close();
+        }
+        let ready = unacknowledged + connection.response.as_ref().map_or(0, Response::left);
+        let by_pace_ns = connection.pace.until_ns(taken, ready, now_ns);
+        let by_request_ns = match next {
+            Next::WaitForRequest { until_ns } => Some(until_ns),
+            _ => None,
+        };
+        stream.wake_at(by_pace_ns.into_iter().chain(by_request_ns).min());
     }
 }
 
 impl HttpServer {
-    fn answer(&self, request: &Request) -> Response {
-        match self.files.find(&request.path) {
-            Ok(found) => Response::of(request, found),
-            Err(error) => Response::without(request, error.kind()),
+    /// Answers requests as long as there are any, and room.
+    fn advance(&mut self, connection: &mut Connection, stream: &mut Stream<'_>, now_ns: u64) -> Next {
+        loop {
+            if let Some(response) = &mut connection.response {
+                match response.send(stream, &mut self.part) {
+                    Ok(Sent::All) => {
+                        connection.is_ending = response.is_last();
+                        connection.response = None;
+                        connection.wait(now_ns, self.idle_ns);
+                    }
+                    Ok(Sent::Part) => return Next::WaitForRoom,
+                    // The announced length cannot be kept, and the client must notice that.
+                    Err(_) => return Next::Abort,
+                }
+            }
+            if connection.is_ending || !connection.skip_content(now_ns, self.idle_ns) {
+                connection.is_ending = true;
+                return Next::End;
+            }
+            if stream.room() < HEAD_ROOM {
+                // A client that has no room for the next response has time for its request once it has.
+                connection.wait(now_ns, self.idle_ns);
+                return Next::WaitForRoom;
+            }
+            match connection.next_request() {
+                Parsed::Request(request, _) => connection.response = Some(self.answer(connection, request, now_ns)),
+                Parsed::Refused(refusal) => {
+                    connection.response = Some(Response::refusing(refusal, self.calendar.today(now_ns)));
+                }
+                Parsed::Partial => {
+                    if let Some(next) = connection.read(stream, &mut self.part, now_ns) {
+                        connection.is_ending = next == Next::End;
+                        return next;
+                    }
+                }
+            }
         }
     }
-}
 
-impl Connection {
-    fn wait(&mut self, stream: &mut Stream<'_>, duration_ns: u64) {
-        self.deadline_ns = clock::now_ns() + duration_ns;
-        stream.wake_at(Some(self.deadline_ns));
-    }
-
-    /// Reads what was received; returns whether there was something. Closes the connection if no more will come.
-    fn read(&mut self, stream: &mut Stream<'_>) -> bool {
-        let len = self.received.len();
-        self.received.resize(HEAD_BYTES_MAX, 0);
-        let read = stream.read(&mut self.received[len..]);
-        self.received.truncate(len + read.as_ref().map_or(0, |count| *count));
-        match read {
-            Ok(1..) => {
-                if !self.has_begun && request::has_begun(&self.received) {
-                    self.has_begun = true;
-                    self.wait(stream, HEAD_NS_MAX);
-                }
-                true
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if self.deadline_ns <= clock::now_ns() {
-                    stream.close();
-                } else {
-                    stream.wake_at(Some(self.deadline_ns));
-                }
-                false
-            }
-            // All complete requests are answered.
-            _ => {
-                stream.close();
-                false
-            }
-        }
+    fn answer(&mut self, connection: &mut Connection, mut request: Request, now_ns: u64) -> Response {
+        connection.answered += 1;
+        let is_last = connection.answered >= self.requests_max || now_ns - connection.opened_ns >= LIFE_NS_MAX;
+        request.is_kept &= !is_last;
+        connection.expect(Rest::of(request.content).filter(|_| request.is_kept));
+        let found = match request.method {
+            Method::Get | Method::Head => self.files.find(&request.path),
+            Method::Other => Err(ErrorKind::Unsupported.into()),
+        };
+        Response::to(&request, found, self.calendar.today(now_ns))
     }
 }
 

@@ -6,31 +6,50 @@
 //!                |
 //!             httparse   the fields
 //!                |
-//!             fields.rs  the host, the body's length and the connection's persistence
+//!             fields.rs  the host, the content's length, the connection's persistence, and conditions
 //!             target.rs  the target's path and query
 //! ```
+//!
+//! What follows a head as its content is skipped by `content.rs`.
 
+pub mod content;
 mod fields;
 mod line;
 mod target;
 
+use content::CONTENT_BYTES_MAX;
 use fields::Fields;
 use httparse::{EMPTY_HEADER, Error, Status};
 use line::Line;
 use target::Target;
+
+use crate::conditions::Conditions;
 
 /// Most bytes of a request's head, empty lines before it included.
 pub const HEAD_BYTES_MAX: usize = 8 << 10;
 /// Most fields of a request's head.
 const FIELDS_MAX: usize = 64;
 
-/// The part of the file that is sent.
+/// What is wanted of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// The file with its head.
     Get,
     /// The head only.
     Head,
+    /// A method of HTTP that no file allows.
+    Other,
+}
+
+/// What follows the head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    None,
+    /// So many bytes, at least one.
+    Length(u64),
+    /// Chunks.
+    Chunked,
 }
 
 /// A valid request.
@@ -38,7 +57,7 @@ pub enum Method {
 pub struct Request {
     /// The method.
     pub method: Method,
-    /// The path, decoded.
+    /// The path, decoded and without `.`, `..` and empty segments. With [`Method::Other`] it may be empty.
     pub path: String,
     /// The query after `?`, not decoded.
     pub query: Option<String>,
@@ -46,6 +65,10 @@ pub struct Request {
     pub is_kept: bool,
     /// Whether the version is HTTP/1.0.
     pub is_old: bool,
+    /// What follows the head.
+    pub content: Content,
+    /// The conditions and the range, if there are any.
+    pub conditions: Option<Box<Conditions>>,
 }
 
 /// A refused request; the connection is closed with it.
@@ -62,8 +85,6 @@ pub struct Refusal {
 pub enum Reason {
     /// It is malformed or ambiguous: 400.
     Bad,
-    /// A known method other than GET and HEAD: 405.
-    Method,
     /// Its target is too long: 414.
     TargetTooLong,
     /// An expectation other than `100-continue`: 417.
@@ -74,7 +95,7 @@ pub enum Reason {
     TooLong,
     /// An unknown method: 501.
     UnknownMethod,
-    /// A body with a coding other than `chunked`: 501.
+    /// A content with a coding other than `chunked`: 501.
     Coding,
     /// A major version other than 1: 505.
     Version,
@@ -151,12 +172,18 @@ fn judge(line: &Line<'_>, rest: &[u8]) -> Result<Option<(Request, usize)>, Reaso
     let method = match line.method {
         "GET" => Method::Get,
         "HEAD" => Method::Head,
-        _ => return Err(Reason::Method),
+        _ => Method::Other,
     };
-    let Target::Path { path, query } = target else { return Err(Reason::Bad) };
-    // Bodies are not read, so the following bytes may be a body.
-    let is_kept = fields.is_kept && !fields.has_body;
-    Ok(Some((Request { method, path, query, is_kept, is_old: line.is_old }, len)))
+    let (path, query) = match target {
+        Target::Path { path, query } => (path, query),
+        Target::Other if method == Method::Other => (String::new(), None),
+        Target::Other => return Err(Reason::Bad),
+    };
+    let Fields { is_kept, content, conditions } = fields;
+    // What a client sends after CONNECT may be for another server.
+    let is_skipped = line.method != "CONNECT" && !matches!(content, Content::Length(CONTENT_BYTES_MAX..));
+    let is_kept = is_kept && is_skipped;
+    Ok(Some((Request { method, path, query, is_kept, is_old: line.is_old, content, conditions }, len)))
 }
 
 /// Returns whether RFC 9110 or RFC 5789 defines the method.

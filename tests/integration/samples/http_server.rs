@@ -120,6 +120,64 @@ fn files_come_whole_over_both_versions_of_ip_by_one_connection_for_several() {
 }
 
 #[test]
+fn curl_gets_parts_of_files_and_asks_for_changed_ones_only() {
+    let bed = Bed::new(Device::Tap);
+    serve(&bed, "per-client", &format!("config = {CONFIG:?}"), "");
+    let client = &bed.clients[0];
+    let url = |path: &str| format!("http://{NODE}{path}");
+    let some = filled(10_000);
+    assert_eq!(curl(client, &["--range", "100-299", &url("/some")]), some[100..300]);
+    assert_eq!(curl(client, &["--range", "-64", &url("/some")]), some[10_000 - 64..]);
+    let code = ["--output", "/dev/null", "--write-out", "%{http_code} %{size_download}"];
+    let report = |words: &[&str]| curl(client, &[&code[..], words].concat());
+    assert_eq!(report(&["--range", "100-", &url("/big")]), format!("206 {}", BIG_BYTES - 100));
+    assert_eq!(report(&["--range", "20000-", &url("/some")]), "416 26");
+    assert_eq!(report(&["--range", "0-1,4-5", &url("/some")]), "200 10000", "several ranges get the whole");
+    // A download that was cut off goes on where it ended.
+    let part = bed.node.path("part");
+    fs::write(&part, &some[..6_000]).expect("the node's folder is writable");
+    let name = part.to_str().expect("the folder's path is UTF-8");
+    curl(client, &["--continue-at", "-", "--output", name, &url("/some")]);
+    assert!(fs::read_to_string(&part).expect("it was written") == some);
+    // With the tag of the last time nothing is sent.
+    let tags = bed.node.path("tags");
+    let name = tags.to_str().expect("the folder's path is UTF-8");
+    assert_eq!(report(&["--etag-save", name, &url("/some")]), "200 10000");
+    assert_eq!(report(&["--etag-compare", name, &url("/some")]), "304 0");
+    assert_eq!(report(&["--etag-compare", name, &url("/")]), "200 6");
+    assert_eq!(report(&["--header", "If-Match: \"x\"", &url("/some")]), "412 24");
+    // There are no times of pages, so that a condition by date changes nothing.
+    assert_eq!(report(&["--time-cond", "2030-01-01", &url("/some")]), "200 10000");
+    let head = curl(client, &["--head", &url("/none")]);
+    assert!(head.starts_with("HTTP/1.1 404 Not Found\r\nDate: ") && head.ends_with("\r\n\r\n"), "{head}");
+    // A connection stays in use after requests with content.
+    let post = ["--data", "x", "--header", "Transfer-Encoding: chunked"];
+    let both = curl(
+        client,
+        &[&["--write-out", "%{http_code} %{num_connects}\n"], &post[..], &[&url("/"), &url("/")]].concat(),
+    );
+    let codes: Vec<&str> = both.lines().filter(|line| line.starts_with("405 ") && line.len() == 5).collect();
+    assert_eq!(codes, ["405 1", "405 0"], "{both}");
+}
+
+#[test]
+fn a_client_that_reads_too_slowly_is_reset_and_others_are_served() {
+    let bed = Bed::new(Device::Tap);
+    serve(&bed, "shared", &format!("config = {CONFIG:?}"), "");
+    let client = &bed.clients[0];
+    let address: SocketAddr = format!("{NODE}:80").parse().unwrap();
+    let mut slow = client.namespace.inside(|| TcpStream::connect(address).expect("the server listens"));
+    slow.write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3).as_slice()).unwrap();
+    slow.set_nonblocking(true).unwrap();
+    // Nothing is read until the server gives up, after a minute, though the kernel has acknowledged what its buffer holds.
+    until("end of the slow connection", 3 * SOON, || slow.take_error().expect("the socket's state is known"));
+    assert_eq!(curl(client, &[&format!("http://{NODE}/")]), "hello\n");
+    let mut taken = Vec::new();
+    let _ = slow.read_to_end(&mut taken);
+    assert!(taken.len() < 3 * BIG_BYTES, "{} bytes", taken.len());
+}
+
+#[test]
 fn each_of_many_clients_has_an_instance_of_its_own() {
     const CLIENTS: usize = 40;
     let bed = Bed::new(Device::Tap);

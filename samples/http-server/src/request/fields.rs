@@ -1,36 +1,74 @@
-//! The fields of a request that concern its host, its body and its connection. Anything ambiguous is refused, as a
-//! proxy in front of this server may interpret it in another way.
+//! The fields of a request that concern its host, its content, its connection and its conditions. Anything ambiguous is
+//! refused, as a proxy in front of this server may interpret it in another way.
 
 use httparse::Header;
 
-use super::Reason;
 use super::target::is_authority;
+use super::{Content, Reason};
+use crate::conditions::Conditions;
 
 /// The result of parsing a request's fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Fields {
-    /// Whether the client wants to keep the connection.
+    /// Whether the client wants to keep the connection, and where the next request begins is certain.
     pub(super) is_kept: bool,
-    pub(super) has_body: bool,
+    pub(super) content: Content,
+    /// `None` if there are none, as is usual.
+    pub(super) conditions: Option<Box<Conditions>>,
 }
 
 impl Fields {
     pub(super) fn read(headers: &[Header<'_>], is_old: bool) -> Result<Self, Reason> {
+        let present = headers.iter().fold(0, |present, header| present | bit(header.name));
+        let has = |name: u16| present & name != 0;
         check_host(headers, is_old)?;
-        let length = content_length(headers)?;
-        let has_coding = transfer_encoding(headers)?;
-        // RFC 9112, section 6.1: HTTP/1.0 has no codings. With a coding and a length, the end of the body is ambiguous.
+        let length = if has(CONTENT_LENGTH) { content_length(headers)? } else { None };
+        let has_coding = has(TRANSFER_ENCODING) && transfer_encoding(headers)?;
+        // RFC 9112, section 6.1: HTTP/1.0 has no codings. With a coding and a length, the end of the content is ambiguous.
         if has_coding && (is_old || length.is_some()) {
             return Err(Reason::Bad);
         }
         // HTTP/1.0 has no expectations, so they are ignored there. `100-continue` is answered with the final status
         // (RFC 9110, section 10.1.1).
-        if !is_old && values(headers, "expect").any(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+        let has_expectation = has(EXPECT) && !is_old;
+        if has_expectation && values(headers, "expect").any(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
             return Err(Reason::Expectation);
         }
-        let has_body = has_coding || length.is_some_and(|length| length > 0);
-        Ok(Self { is_kept: is_kept(headers, is_old), has_body })
+        let content = match length {
+            _ if has_coding => Content::Chunked,
+            Some(length @ 1..) => Content::Length(length),
+            _ => Content::None,
+        };
+        // A client that gets a final status need not send the content for which it asked to be told.
+        let is_certain = !has_expectation || content == Content::None;
+        let wants_it_kept = if has(CONNECTION) { is_kept(headers, is_old) } else { !is_old };
+        let conditions = has(CONDITIONS).then(|| Box::new(conditions(headers)));
+        Ok(Self { is_kept: wants_it_kept && is_certain, content, conditions })
     }
+}
+
+const CONTENT_LENGTH: u16 = 1;
+const TRANSFER_ENCODING: u16 = 1 << 1;
+const EXPECT: u16 = 1 << 2;
+const CONNECTION: u16 = 1 << 3;
+/// Any of the fields of [`Conditions`].
+const CONDITIONS: u16 = 1 << 4;
+
+/// Returns the bit of a field's name, or 0 if the field is of no concern. It is asked for each field, so that those that
+/// are not there are not looked for.
+fn bit(name: &str) -> u16 {
+    let known: &[(&str, u16)] = match name.len() {
+        5 => &[("range", CONDITIONS)],
+        6 => &[("expect", EXPECT)],
+        8 => &[("if-match", CONDITIONS), ("if-range", CONDITIONS)],
+        10 => &[("connection", CONNECTION)],
+        13 => &[("if-none-match", CONDITIONS)],
+        14 => &[("content-length", CONTENT_LENGTH)],
+        17 => &[("transfer-encoding", TRANSFER_ENCODING), ("if-modified-since", CONDITIONS)],
+        19 => &[("if-unmodified-since", CONDITIONS)],
+        _ => &[],
+    };
+    known.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map_or(0, |(_, bit)| *bit)
 }
 
 /// Returns the values of all fields of a name, without surrounding whitespace.
@@ -62,7 +100,7 @@ fn check_host(headers: &[Header<'_>], is_old: bool) -> Result<(), Reason> {
     }
 }
 
-/// Returns the length of the body. It may be repeated with the same value only (RFC 9112, section 6.3).
+/// Returns the length of the content. It may be repeated with the same value only (RFC 9112, section 6.3).
 fn content_length(headers: &[Header<'_>]) -> Result<Option<u64>, Reason> {
     let mut length = None;
     for element in elements(headers, "content-length") {
@@ -79,11 +117,8 @@ fn content_length(headers: &[Header<'_>]) -> Result<Option<u64>, Reason> {
     Ok(length)
 }
 
-/// Returns whether the body is coded. The only coding allowed is `chunked`.
+/// Returns whether the content is coded. The only coding allowed is `chunked`.
 fn transfer_encoding(headers: &[Header<'_>]) -> Result<bool, Reason> {
-    if values(headers, "transfer-encoding").next().is_none() {
-        return Ok(false);
-    }
     let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
     let codings = || elements(headers, "transfer-encoding").filter(|coding| !coding.is_empty());
     let count = codings().count();
@@ -101,4 +136,23 @@ fn transfer_encoding(headers: &[Header<'_>]) -> Result<bool, Reason> {
 fn is_kept(headers: &[Header<'_>], is_old: bool) -> bool {
     let says = |option: &str| elements(headers, "connection").any(|it| it.eq_ignore_ascii_case(option.as_bytes()));
     !says("close") && (!is_old || says("keep-alive"))
+}
+
+fn conditions(headers: &[Header<'_>]) -> Conditions {
+    // Several fields of a list's name are one list (RFC 9110, section 5.2).
+    let list = |name| values(headers, name).map(<[u8]>::to_vec).reduce(|list, more| [&list[..], b",", &more].concat());
+    // Of what is no list there can be one field only.
+    let single = |name| {
+        let mut values = values(headers, name);
+        values.next().filter(|_| values.next().is_none()).map(<[u8]>::to_vec)
+    };
+    Conditions {
+        if_match: list("if-match"),
+        if_none_match: list("if-none-match"),
+        if_modified_since: single("if-modified-since"),
+        if_unmodified_since: single("if-unmodified-since"),
+        // Two validators for a range match nothing.
+        if_range: list("if-range"),
+        range: single("range"),
+    }
 }

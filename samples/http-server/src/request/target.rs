@@ -1,5 +1,6 @@
 //! The request target (RFC 9112, section 3.2): its four forms, and hosts as they occur in it and in `Host`.
 
+use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
 use super::Reason;
@@ -7,7 +8,7 @@ use super::Reason;
 /// A parsed target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A decoded path, and the query after `?`, not decoded.
+    /// A decoded path without `.`, `..` and empty segments, and the query after `?`, not decoded.
     Path { path: String, query: Option<String> },
     /// The server as a whole, or another server: not a path of ours.
     Other,
@@ -47,21 +48,38 @@ fn path(target: &str) -> Result<Target, Reason> {
         Some((path, query)) => (path, Some(query.to_owned())),
         None => (target, None),
     };
-    let path = decode(encoded).filter(|path| leads_down(path)).ok_or(Reason::Bad)?;
+    let path = resolve(encoded).ok_or(Reason::Bad)?;
     Ok(Target::Path { path, query })
 }
 
-/// Returns whether a path names one place below the root only: it has no `.`, `..`, empty segment, NUL or backslash.
-fn leads_down(path: &str) -> bool {
-    let parts = path.split('/').skip(1);
-    let leads_away = |part: &str| part == "." || part == ".." || part.contains(['\0', '\\']);
-    let count = parts.clone().count();
-    parts.enumerate().all(|(at, part)| !leads_away(part) && (!part.is_empty() || at + 1 == count))
+/// Decodes a path and removes its `.`, `..` and empty segments (RFC 3986, sections 5.2.4 and 6.2.2). Returns none if it
+/// leads above the root, or a segment is none of one name.
+fn resolve(encoded: &str) -> Option<String> {
+    let mut path = String::with_capacity(encoded.len() + 1);
+    let mut segments = encoded.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let name = decode(segment)?;
+        let is_name = !matches!(&*name, "" | "." | "..");
+        if is_name {
+            path.push('/');
+            path.push_str(&name);
+        } else if name == ".." {
+            path.truncate(path.rfind('/')?);
+        }
+        if segments.peek().is_none() && !is_name {
+            path.push('/');
+        }
+    }
+    Some(path)
 }
 
-fn decode(encoded: &str) -> Option<String> {
-    let mut bytes = encoded.bytes();
-    let mut decoded = Vec::with_capacity(encoded.len());
+/// Decodes a segment. What is then no part of one name on every system is refused: a slash, a backslash, NUL.
+fn decode(segment: &str) -> Option<Cow<'_, str>> {
+    if !segment.contains(['%', '\\']) {
+        return Some(Cow::Borrowed(segment));
+    }
+    let mut bytes = segment.bytes();
+    let mut decoded = Vec::with_capacity(segment.len());
     while let Some(byte) = bytes.next() {
         decoded.push(match byte {
             b'%' => {
@@ -72,7 +90,8 @@ fn decode(encoded: &str) -> Option<String> {
             plain => plain,
         });
     }
-    String::from_utf8(decoded).ok()
+    let is_right = !decoded.iter().any(|byte| matches!(byte, b'/' | b'\\' | 0));
+    String::from_utf8(decoded).ok().filter(|_| is_right).map(Cow::Owned)
 }
 
 /// Returns whether it is a scheme (RFC 3986, section 3.1).
