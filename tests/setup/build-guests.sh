@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 . tests/setup/guest-toolchain.sh
 . tests/setup/go-toolchain.sh
 
-samples=(balancer delay firewall http-server icmp-echo lpm-router macswap monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
+samples=(balancer delay firewall http-server icmp-echo lpm-router macswap memcached monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
 samples_c=(monitor-c packet-filter-c)
 samples_go=(icmp-echo-go)
 select=("${samples[@]/#/--package=}" --lib)

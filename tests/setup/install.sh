@@ -11,8 +11,9 @@ packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev ipr
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What downloads Go, if there is none that is new enough.
 go_packages=(curl ca-certificates)
-# Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, and what counts
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind)
+# Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, what counts, and
+# the memcached that `samples/memcached` is compared with.
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind memcached)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
 bench_packages=(dpdk-dev nftables iperf3 git)
 # The free memory in huge pages that a figure needs.

@@ -37,10 +37,10 @@ impl Mixed {
     }
 }
 
-fn number(number: usize, bytes: &mut [u8]) -> usize {
+fn number(number: usize, bytes: &mut [u8]) -> Option<usize> {
     let text = number.to_string();
     bytes[..text.len()].copy_from_slice(text.as_bytes());
-    text.len()
+    Some(text.len())
 }
 
 impl Service for Mixed {
@@ -68,7 +68,11 @@ impl Service for Mixed {
             return self.pay(sockets);
         }
         let payload = datagram.payload().to_vec();
-        assert!(datagram.answer(&payload));
+        match &payload[..] {
+            b"too long" => assert!(!datagram.answer(&[0; 1_500]), "it does not fit into a packet"),
+            b"silence" => assert!(!datagram.answer_with(|_| None)),
+            _ => assert!(datagram.answer(&payload)),
+        }
     }
 
     fn packet(&mut self, packet: Packet<'_>, sockets: Sockets<'_>) {
@@ -162,6 +166,9 @@ fn datagrams_to_each_port_are_answered_from_it_over_both_versions() {
     for (from, to) in [(CLIENT_V4, SERVICE_V4), (CLIENT_V6, SERVICE_V6), (CLIENT_V4, "10.9.9.9:5353")] {
         for payload in [&b""[..], b"hello", &[7; 1452]] {
             assert_eq!(network.ask(address(from), address(to), payload), [payload]);
+        }
+        for payload in [&b"too long"[..], b"silence"] {
+            assert_eq!(network.ask(address(from), address(to), payload), Vec::<Vec<u8>>::new());
         }
     }
 }

@@ -49,6 +49,7 @@ const HOUSE: [(&str, &[&str]); 34] = [
     ("icmp-echo", &["pinion-sdk"]),
     ("lpm-router", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
+    ("memcached", &["pinion-sdk"]),
     ("monitor", &["pinion-sdk"]),
     ("nat", &["pinion-sdk", "firewall", "lpm-router"]),
     ("notebook", &["pinion-sdk"]),

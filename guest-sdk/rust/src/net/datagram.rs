@@ -75,18 +75,18 @@ impl<'a> Datagram<'a> {
     }
 
     /// Sends a datagram back, in the slot in which this one lies: an answer in one datagram always finds room. `write` gets as many bytes as
-    /// [`UdpPeer::payload_bytes_max`], and returns how many of them it has written.
-    pub fn answer_with(self, write: impl FnOnce(&mut [u8]) -> usize) {
-        self.peer.fill_and_send(self.packet, write);
+    /// [`UdpPeer::payload_bytes_max`], and returns how many of them it has written; `None` if nothing is to be sent. Returns whether a datagram
+    /// is sent.
+    pub fn answer_with(self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+        self.peer.fill_and_send(self.packet, write)
     }
 
     /// Sends a datagram with this payload back. Returns false, and sends none, if it is longer than [`UdpPeer::payload_bytes_max`].
     pub fn answer(self, payload: &[u8]) -> bool {
-        let fits = payload.len() <= self.peer.payload_bytes_max();
-        if fits {
-            self.answer_with(|bytes| write_all(payload, bytes));
-        }
-        fits
+        self.answer_with(|bytes| {
+            bytes.get_mut(..payload.len())?.copy_from_slice(payload);
+            Some(payload.len())
+        })
     }
 }
 
@@ -119,40 +119,35 @@ impl UdpPeer {
     }
 
     /// Sends a datagram to the peer, in one of the function's own slots. `write` is called as that of [`Datagram::answer_with`], if there is a
-    /// slot.
+    /// slot. Returns whether a datagram is sent.
     ///
     /// # Errors
     ///
     /// There is none.
-    pub fn send_with(&self, slots: Slots<'_>, write: impl FnOnce(&mut [u8]) -> usize) -> Result<(), NoSlot> {
+    pub fn send_with(&self, slots: Slots<'_>, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<bool, NoSlot> {
         let packet = slots.make(&[], self.link.way()).ok_or(NoSlot)?;
-        self.fill_and_send(packet, write);
-        Ok(())
+        Ok(self.fill_and_send(packet, write))
     }
 
-    /// Writes a datagram into a packet, whatever was in it, and sends it.
-    fn fill_and_send(&self, mut packet: Packet<'_>, write: impl FnOnce(&mut [u8]) -> usize) {
+    /// Writes a datagram into a packet, whatever was in it, and sends it. Returns whether it does.
+    fn fill_and_send(&self, mut packet: Packet<'_>, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         let (link, headers) = (self.link.bytes(), udp::headers_bytes(self.address()));
         let room = (packet.len() + packet.tailroom()).min(link.len() + MTU_BYTES);
         if packet.set_len(room).is_err() || room < link.len() + headers {
             // A stage before this one has moved the frame to the end of its slot.
-            return packet.discard();
+            return false;
         }
         let (start, ip) = packet.data_mut().split_at_mut(link.len());
         start.copy_from_slice(link);
         let payload_max = ip.len() - headers;
-        let bytes = write(&mut ip[headers..]).min(payload_max);
+        let Some(bytes) = write(&mut ip[headers..]).map(|bytes| bytes.min(payload_max)) else { return false };
         let written = udp::write_headers(&mut ip[..headers + bytes], self.local(), self.address());
         debug_assert!(written.is_some(), "both ends are of one version, and the packet is no longer than the MTU");
         packet.set_len(link.len() + headers + bytes).expect("it becomes shorter");
         packet.complete_checksums();
         packet.reply();
+        true
     }
-}
-
-fn write_all(payload: &[u8], bytes: &mut [u8]) -> usize {
-    bytes[..payload.len()].copy_from_slice(payload);
-    payload.len()
 }
 
 fn ip_is_right(ip: &[u8], addresses: &Addresses, found: Checksum) -> bool {
