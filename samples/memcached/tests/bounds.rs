@@ -2,10 +2,13 @@
 
 mod common;
 
+use common::requests::{Size, any_request};
 use common::{Client, Server, Wire};
 use memcached::session::Status;
 use memcached::store::arena::CHUNK_BYTES;
 use memcached::store::{KEY_BYTES_MAX, Mode, Store};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 const MIB: usize = 1 << 20;
 
@@ -207,4 +210,58 @@ fn a_wire_that_is_cut_ends_its_session() {
     assert_eq!(server.ask(&mut client, b"set a 0 0 10\r\nabc"), b"");
     assert_eq!(client.status, Status::Closed);
     assert_eq!(server.ask_anew("get a\r\n"), "END\r\n");
+}
+
+/// A client's step: it sends a part of its next request, or as much as it can, takes so much of what is answered, or vanishes.
+#[derive(Clone, Debug)]
+enum Step {
+    Send { client: usize, request: Vec<u8>, percent: usize, room: usize },
+    Vanish(usize),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let size = Size { value_bytes: 30_000, keys: 10 };
+    prop_oneof![
+        20 => (0..5_usize, any_request(size), 50..=150_usize, prop_oneof![0..200_usize, 0..100_000_usize])
+            .prop_map(|(client, request, percent, room)| Step::Send { client, request, percent, room }),
+        2 => (0..5_usize).prop_map(Step::Vanish),
+        1 => (0..1000_u64).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    /// With little memory, so that items are evicted while they are sent, and values under way find no room.
+    #[test]
+    fn whatever_clients_do_all_of_the_memory_comes_back(steps in vec(step(), 1..300)) {
+        let mut server = Server::new("memory = \"128k\"\nitem_size_max = \"32k\"");
+        let mut clients: [Client; 5] = Default::default();
+        for step in steps {
+            match step {
+                Step::Send { client, request, percent, room } => {
+                    let client = &mut clients[client];
+                    client.wire.room = room;
+                    let len = (request.len() * percent / 100).min(request.len());
+                    server.ask(client, &request[..len]);
+                    if client.status == Status::Closed {
+                        *client = Client::default();
+                    }
+                }
+                Step::Vanish(client) => clients[client] = Client::default(),
+                Step::Pass(seconds) => server.pass(seconds),
+            }
+            prop_assert!(server.store.arena().used() <= 128 * 1024 / CHUNK_BYTES);
+        }
+        drop(clients);
+        server.ask_anew("flush_all\r\n");
+        // Each item that is added frees two that are of no use.
+        for number in 0..1024 {
+            server.ask_anew(format!("set last{number} 0 0 1\r\n1\r\n"));
+        }
+        for number in 0..1024 {
+            server.ask_anew(format!("delete last{number}\r\n"));
+        }
+        server.ask_anew("version\r\n");
+        prop_assert_eq!((server.store.arena().used(), server.store.len()), (0, (0, 0)));
+    }
 }

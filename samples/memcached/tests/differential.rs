@@ -1,13 +1,11 @@
 //! This server and Debian's memcached get the same requests, and must give the same answers.
 
-#[path = "differential/commands.rs"]
-mod commands;
 mod common;
 #[path = "differential/reference.rs"]
 mod reference;
 
-use commands::{Size, any_request, pipelined_request};
 use common::dialogues::{DIALOGUES, expand};
+use common::requests::{Size, any_request, pipelined_request};
 use common::{Client, Server, masked};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod dialogues;
+pub(crate) mod requests;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};

@@ -94,10 +94,12 @@ fn get(size: Size) -> impl Strategy<Value = Request> {
 
 fn meta_flag(letters: &'static str) -> impl Strategy<Value = String> {
     let letter = select(letters.chars().collect::<Vec<_>>());
-    (letter, number(), exptime(), "[!-~]{0,34}").prop_map(|(letter, number, exptime, text)| match letter {
+    (letter, number(), 0..40_u8, exptime(), "[!-~]{0,34}").prop_map(|(letter, number, cas, exptime, text)| match letter
+    {
         'T' | 'N' | 'R' => format!("{letter}{exptime}"),
-        'C' => format!("C{}", number.trim_start_matches('+')),
-        'F' | 'D' | 'J' => format!("{letter}{number}"),
+        // Mostly one that an item may have, or had.
+        'C' if number.len() < 4 => format!("C{cas}"),
+        'C' | 'F' | 'D' | 'J' => format!("{letter}{number}"),
         'M' => format!("M{}", &text[..text.len().min(1)]),
         'O' => format!("O{text}"),
         letter => letter.to_string(),
