@@ -82,7 +82,7 @@
 //!     slots.rs        Slots                     access to packets that are held or made
 //!     held.rs         Held                      packets that are kept for a later batch
 //!     message.rs      Message                   packets by which a client calls the function
-//!     headers.rs      Headers, FlowKey          reads a frame's headers and changes them
+//!     headers.rs      Headers, Ip, FlowKey      reads a frame's headers and changes them
 //!     checksum.rs     of, update                the Internet checksum
 //!     outbound.rs     Request, Flow, Event      flows that a function opens itself
 //!     pool.rs         PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
@@ -107,6 +107,7 @@
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
+//!     frame.rs        Frame                     frames for tests
 //! ```
 //!
 //! A function's code names none of these folders: everything in them is at the top of the crate, [`headers`] for example.

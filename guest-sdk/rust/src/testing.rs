@@ -1,7 +1,8 @@
 //! A fake node, so that `cargo test` of a function needs neither Wasm nor Pinion. Native targets only.
 //!
 //! [`Harness`], or [`LoopHarness`] for a [`Looping`](crate::Looping) function, drives the same pool, rings and batches as a node, and
-//! checks the function's transmit descriptors as a node would. Log, clock and random bytes belong to the test's thread.
+//! checks the function's transmit descriptors as a node would. Log, clock and random bytes belong to the test's thread. [`Frame`] makes
+//! the frames.
 
 use core::time::Duration;
 
@@ -11,6 +12,7 @@ use pinion_abi::{
 };
 
 mod flows;
+mod frame;
 mod loops;
 mod metrics;
 mod slots;
@@ -21,6 +23,7 @@ use crate::packets::pool::{PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{Direction, Function, InitError};
 
 pub use flows::{closed, opened, refused};
+pub use frame::{Address, Frame};
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
 use slots::{Described, NodeSlots};

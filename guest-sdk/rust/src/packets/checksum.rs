@@ -34,13 +34,18 @@
 /// ```
 #[must_use]
 pub fn of(data: &[u8]) -> u16 {
+    !fold(sum(data))
+}
+
+/// Returns the sum of the 16-bit words of `data`, not folded. An odd last byte counts as padded with zero.
+#[inline]
+pub(crate) fn sum(data: &[u8]) -> u64 {
     let (words, rest) = data.as_chunks::<4>();
     // Overflow would need 2^34 bytes.
-    let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
+    let sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
-    sum += u64::from(u32::from_be_bytes(last));
-    !fold(sum)
+    sum + u64::from(u32::from_be_bytes(last))
 }
 
 /// Returns the checksum after one 16-bit word of the data that it covers changed from `old` to `new`. Of the [two zeros](self#two-zeros) it
