@@ -305,6 +305,37 @@ fn the_kind_of_an_icmp_message_is_changed_with_its_checksum() {
     }
 }
 
+#[test]
+fn a_packet_is_turned_around_without_a_change_of_its_checksums() {
+    let frames = [V4, V6].into_iter().flat_map(|(source, destination)| {
+        let udp = |from, to| Frame::udp(from, to).payload(b"data");
+        let tcp = |from, to| Frame::tcp(from, to).payload(b"data").tcp_options(&[1]);
+        let without = |from, to| udp(from, to).checksum(0);
+        [
+            [udp(source, destination), udp(destination, source)],
+            [tcp(source, destination), tcp(destination, source)],
+            [without(source, destination), without(destination, source)],
+        ]
+    });
+    let echo = ["10.0.0.1", "10.0.0.2"];
+    let later = |from, to| Frame::other(UDP, from, to).fragment(80, true).payload(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let others = [
+        [Frame::echo_request(echo[0], echo[1]).echo(7, 8), Frame::echo_request(echo[1], echo[0]).echo(7, 8)],
+        [later(echo[0], echo[1]), later(echo[1], echo[0])],
+        [later("fd00::1", "fd00::2"), later("fd00::2", "fd00::1")],
+    ];
+    for [there, back] in frames.chain(others) {
+        let mut frame = there.bytes();
+        let mut headers = Headers::of(&frame).unwrap();
+        assert_eq!(headers.ip().protocol(&frame), Some(frame[if frame[14] >> 4 == 4 { 23 } else { 20 }]));
+        let len = frame.len();
+        assert_eq!(headers.reverse(&mut frame[..len - 1]), Err(CannotRewrite::OtherFrame));
+        assert_eq!((&frame, Headers::of(&frame)), (&there.bytes(), Ok(headers)));
+        headers.reverse(&mut frame).unwrap();
+        assert_eq!((&frame, Headers::of(&frame)), (&back.bytes(), Ok(headers)));
+    }
+}
+
 fn any_frame() -> impl Strategy<Value = Frame> {
     let payload = proptest::collection::vec(any::<u8>(), 0..60);
     let network = (any::<(u8, u8, u8)>(), 0_usize..3, 0_usize..20, any::<bool>());
@@ -423,7 +454,7 @@ proptest! {
                     let _ = (ip.hop_limit(frame), ip.dscp(frame), ip.ecn(frame), ip.packet(frame), ip.checksum(frame));
                     let _ = (headers.segment(frame), headers.payload(frame).is_some(), headers.l4_checksum(frame));
                     let _ = (ip.decrement_hop_limit(frame), ip.set_dscp(frame, 3), ip.set_ecn(frame, Ecn::Capable1));
-                    let _ = (headers.set_icmp(frame, 0, 0), headers.recompute_checksums(frame));
+                    let _ = (headers.set_icmp(frame, 0, 0), headers.recompute_checksums(frame), headers.reverse(frame));
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Skips up to two VLAN tags and eight IPv6 extension headers. Checksums are not verified: that is left to the endpoint of the connection.
-//! [`Headers::set_addresses`] and [`Headers::set_ports`] change what was read, and keep checksums correct.
+//! [`Headers::set_addresses`], [`Headers::set_ports`] and [`Headers::reverse`] change what was read, and keep checksums correct.
 //!
 //! Fields that few functions need are read when they are asked for, by methods that take the frame, so they cost nothing otherwise:
 //!

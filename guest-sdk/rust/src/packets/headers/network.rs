@@ -2,13 +2,14 @@
 
 use core::ops::Range;
 
-use super::rewrite::{Change, Zeros, update};
 use super::{Addresses, CannotRewrite, Headers, Unreadable, ip};
 use crate::checksum;
 use crate::packets::packet::Checksum;
 
 const IPV4_TTL_AT: usize = 8;
+const IPV4_PROTOCOL_AT: usize = 9;
 const IPV4_CHECKSUM_AT: usize = 10;
+const IPV6_NEXT_HEADER_AT: usize = 6;
 const IPV6_HOP_LIMIT_AT: usize = 7;
 
 /// Greatest code point of differentiated services, of six bits.
@@ -73,6 +74,14 @@ impl Ip {
     #[must_use]
     pub fn packet<'f>(&self, frame: &'f [u8]) -> Option<&'f [u8]> {
         frame.get(self.range())
+    }
+
+    /// Returns the number of the protocol behind this header; for IPv6 it may be an extension header's. A function that handles one protocol
+    /// can ignore other packets by it before it reads [`Headers`].
+    #[inline]
+    #[must_use]
+    pub fn protocol(&self, frame: &[u8]) -> Option<u8> {
+        self.packet(frame)?.get(if self.is_v4() { IPV4_PROTOCOL_AT } else { IPV6_NEXT_HEADER_AT }).copied()
     }
 
     /// Returns the TTL of IPv4, or the hop limit of IPv6.
@@ -140,10 +149,16 @@ impl Ip {
     /// The hop limit is 0, or the frame is another one. It is unchanged.
     #[inline]
     pub fn decrement_hop_limit(&self, frame: &mut [u8]) -> Result<u8, CannotRewrite> {
-        let old = self.hop_limit(frame).ok_or(CannotRewrite::OtherFrame)?;
-        let left = old.checked_sub(1).ok_or(CannotRewrite::NoHopLeft)?;
-        self.set_hop_limit(frame, left)?;
-        Ok(left)
+        let left = |old: u8| old.checked_sub(1).ok_or(CannotRewrite::NoHopLeft);
+        if self.is_v4() {
+            let header = self.header_mut::<{ ip::IPV4_HEADER_MIN }>(frame)?;
+            let left = left(header[IPV4_TTL_AT])?;
+            put_word_v4(header, IPV4_TTL_AT, [left, header[IPV4_TTL_AT + 1]]);
+            return Ok(left);
+        }
+        let hop_limit = &mut self.header_mut::<{ ip::IPV6_HEADER }>(frame)?[IPV6_HOP_LIMIT_AT];
+        *hop_limit = left(*hop_limit)?;
+        Ok(*hop_limit)
     }
 
     /// Replaces the code point of differentiated services. ECN stays. An IPv4 header's checksum stays as correct as it was.
@@ -204,12 +219,7 @@ impl Ip {
         change: impl FnOnce([u8; 2]) -> [u8; 2],
     ) -> Result<(), CannotRewrite> {
         let header = self.header_mut::<{ ip::IPV4_HEADER_MIN }>(frame)?;
-        let old = [header[at], header[at + 1]];
-        let new = change(old);
-        header[at..at + 2].copy_from_slice(&new);
-        if let Some(change) = Change::of_word(u16::from_be_bytes(old), u16::from_be_bytes(new)) {
-            update(header, IPV4_CHECKSUM_AT, change, Zeros::NotAll);
-        }
+        put_word_v4(header, at, change([header[at], header[at + 1]]));
         Ok(())
     }
 
@@ -247,4 +257,21 @@ impl Headers {
             len: self.at.end.saturating_sub(self.at.network),
         }
     }
+}
+
+/// Changes two bytes of an IPv4 header at an even offset, and its checksum.
+#[inline]
+fn put_word_v4(header: &mut [u8; ip::IPV4_HEADER_MIN], at: usize, new: [u8; 2]) {
+    let old = u16::from_be_bytes([header[at], header[at + 1]]);
+    header[at..at + 2].copy_from_slice(&new);
+    if old.to_be_bytes() == new {
+        return;
+    }
+    // RFC 1624, equation 3. The header is never all zero, so a sum of zero has the checksum 0x0000.
+    let before = u16::from_be_bytes([header[IPV4_CHECKSUM_AT], header[IPV4_CHECKSUM_AT + 1]]);
+    let sum = u32::from(!before) + u32::from(!old) + u32::from(u16::from_be_bytes(new));
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
+    let checksum = if sum == 0 { 0 } else { !sum };
+    header[IPV4_CHECKSUM_AT..IPV4_CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
 }

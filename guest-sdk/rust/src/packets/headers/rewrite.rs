@@ -140,6 +140,39 @@ impl Headers {
         Ok(())
     }
 
+    /// Turns the packet around: swaps its addresses, and its ports if it has any. An echo keeps its identifier. No checksum changes, as each sums
+    /// up to the same. For an answer, swap the hardware addresses as well ([`swap_macs`](super::swap_macs)) and set the hop limit.
+    ///
+    /// ```
+    /// # use pinion_sdk::testing::Frame;
+    /// use pinion_sdk::headers::Headers;
+    ///
+    /// let mut frame = Frame::udp("10.0.0.1:5000", "10.0.0.2:53").payload(b"hello").bytes();
+    /// Headers::of(&frame).unwrap().reverse(&mut frame).unwrap();
+    /// assert_eq!(frame, Frame::udp("10.0.0.2:53", "10.0.0.1:5000").payload(b"hello").bytes());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The frame is another one.
+    #[inline]
+    pub fn reverse(&mut self, frame: &mut [u8]) -> Result<(), CannotRewrite> {
+        let packet = frame.get_mut(self.at.network..self.at.end).ok_or(CannotRewrite::OtherFrame)?;
+        let (network, transport) = packet
+            .split_at_mut_checked(self.at.transport.saturating_sub(self.at.network))
+            .ok_or(CannotRewrite::OtherFrame)?;
+        match self.addresses {
+            Addresses::V4(_) => swap::<8>(network, IPV4_ADDRESSES_AT)?,
+            Addresses::V6(_) => swap::<32>(network, IPV6_ADDRESSES_AT)?,
+        }
+        if let Some(ports) = &mut self.ports {
+            swap::<4>(transport, 0)?;
+            *ports = ports.reversed();
+        }
+        self.addresses = self.addresses.reversed();
+        Ok(())
+    }
+
     /// Replaces the type and code of an ICMP message, to make a reply of an echo request for example. Its checksum stays as correct as it
     /// was.
     ///
@@ -270,6 +303,14 @@ pub(super) fn update(data: &mut [u8], at: usize, change: Change, zeros: Zeros) {
         (sum, _) => sum,
     };
     data[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Swaps the two halves of a field of so many bytes.
+#[inline]
+fn swap<const LEN: usize>(header: &mut [u8], at: usize) -> Result<(), CannotRewrite> {
+    let field = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>).ok_or(CannotRewrite::OtherFrame)?;
+    field.rotate_left(LEN / 2);
+    Ok(())
 }
 
 fn number_of_ports(ports: Pair<u16>) -> u32 {

@@ -41,6 +41,7 @@ impl Headers {
     /// frame[headers.at.payload] ^= 1;
     /// assert_eq!(headers.l4_checksum(&frame), Checksum::Bad);
     /// ```
+    #[inline]
     #[must_use]
     pub fn l4_checksum(&self, frame: &[u8]) -> Checksum {
         let is_udp = self.protocol == UDP && self.ports.is_some();
@@ -94,6 +95,7 @@ impl Headers {
     }
 
     /// Returns what the checksum above IP covers, if all of it is there.
+    #[inline]
     fn covered(&self, frame: &[u8]) -> Option<Covered> {
         let rest = frame.get(self.at.transport..self.at.end)?;
         if !self.is_whole(frame) {
@@ -121,6 +123,7 @@ impl Headers {
     }
 
     /// Returns whether the packet has all that a checksum above IP covers: it is no fragment, was not cut off, and has no stops to come.
+    #[inline]
     fn is_whole(&self, frame: &[u8]) -> bool {
         let stated = match self.addresses {
             Addresses::V4(_) => stated_len(frame, self.at.network + 2),
@@ -133,6 +136,7 @@ impl Headers {
 }
 
 /// Returns the length at an offset of the frame.
+#[inline]
 fn stated_len(frame: &[u8], at: usize) -> Option<usize> {
     frame.get(at..)?.first_chunk().map(|len| u16::from_be_bytes(*len).into())
 }
