@@ -82,7 +82,7 @@
 //!     slots.rs        Slots                     access to packets that are held or made
 //!     held.rs         Held                      packets that are kept for a later batch
 //!     message.rs      Message                   packets by which a client calls the function
-//!     headers.rs      Headers, FlowKey          reads a frame's headers and changes them
+//!     headers.rs      Headers, Ip, FlowKey      reads a frame's headers and changes them
 //!     checksum.rs     of, update                the Internet checksum
 //!     outbound.rs     Request, Flow, Event      flows that a function opens itself
 //!     pool.rs         PoolMemory, Pool          slots and rings in static memory; owns `unsafe` for slots
@@ -107,6 +107,8 @@
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   net.rs            Server, Program           sockets: connections and datagrams, by the feature `net`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
+//!     chain.rs        Chain                     several functions, one after another
+//!     frame.rs        Frame                     frames for tests
 //! ```
 //!
 //! A function's code names none of these folders: everything in them is at the top of the crate, [`headers`] for example.

@@ -1,7 +1,8 @@
 //! A fake node, so that `cargo test` of a function needs neither Wasm nor Pinion. Native targets only.
 //!
 //! [`Harness`], or [`LoopHarness`] for a [`Looping`](crate::Looping) function, drives the same pool, rings and batches as a node, and
-//! checks the function's transmit descriptors as a node would. Log, clock and random bytes belong to the test's thread.
+//! checks the function's transmit descriptors as a node would. Log, clock and random bytes belong to the test's thread. [`Frame`] makes
+//! the frames, and [`Chain`] runs several functions as the stages of a chain.
 
 use core::time::Duration;
 
@@ -10,7 +11,9 @@ use pinion_abi::{
     MESSAGE_VERSION_AT, RX_BACKWARD, RX_FORWARD, RX_REPLY, STATE_VALUE_BYTES_MAX,
 };
 
+mod chain;
 mod flows;
+mod frame;
 mod loops;
 mod metrics;
 mod slots;
@@ -20,7 +23,9 @@ use crate::host::{calls, finished};
 use crate::packets::pool::{PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{Direction, Function, InitError};
 
+pub use chain::{Chain, Departure, Edge, Exit};
 pub use flows::{closed, opened, refused};
+pub use frame::{Address, Frame};
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};
 use slots::{Described, NodeSlots};
@@ -246,14 +251,7 @@ impl<F: Function> Harness<F> {
     pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
         let until_ns = calls::exact_clock_ns() + duration_ns;
         let mut verdicts = Vec::new();
-        while !self.finished {
-            let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
-            let deadline_ns =
-                self.function.deadline_ns().and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
-            let Some(due_ns) = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns)
-            else {
-                break;
-            };
+        while let Some(due_ns) = self.due_ns().filter(|at_ns| *at_ns <= until_ns) {
             calls::advance_clock_ns(due_ns - calls::exact_clock_ns());
             let mut pool = self.memory.open(F::OWN_SLOTS);
             let returned = self.slots.give_back(&pool);
@@ -263,6 +261,16 @@ impl<F: Function> Harness<F> {
         }
         calls::advance_clock_ns(until_ns - calls::exact_clock_ns());
         verdicts
+    }
+
+    /// Returns when the function is called next, if no packets come: at a step of the clock, and later than now.
+    fn due_ns(&self) -> Option<u64> {
+        if self.finished {
+            return None;
+        }
+        let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
+        let deadline_ns = self.function.deadline_ns()?.checked_next_multiple_of(CLOCK_STEP_NS)?;
+        Some(deadline_ns.max(next_step_ns))
     }
 
     /// Returns whether the function has [finished](crate::finish): it gets no more frames.

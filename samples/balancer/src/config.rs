@@ -7,7 +7,7 @@
 //!   connections N
 //! ```
 
-use pinion_sdk::InitError;
+use pinion_sdk::{InitError, headers};
 
 /// Default table size: with a hundred backends, their shares differ by at most a per cent, as in the paper.
 const PLACES: u32 = 65_537;
@@ -133,17 +133,10 @@ fn number(text: &str, min: u32, max: u32) -> Result<u32, String> {
 }
 
 fn parse_mac(text: &str) -> Result<Mac, String> {
-    let mut mac = [0; 6];
-    let mut bytes = text.split(':');
-    for byte in &mut mac {
-        let read = bytes.next().filter(|text| text.len() == 2).and_then(|text| u8::from_str_radix(text, 16).ok());
-        *byte = read.ok_or_else(|| no_station(text))?;
+    match text.parse::<headers::Mac>() {
+        Ok(mac) if !mac.is_group() => Ok(mac.0),
+        _ => Err(format!("{text:?} is no hardware address of a station: one looks like 02:00:00:00:00:11")),
     }
-    if bytes.next().is_some() || mac[0] & 1 != 0 { Err(no_station(text)) } else { Ok(mac) }
-}
-
-fn no_station(text: &str) -> String {
-    format!("{text:?} is no hardware address of a station: one looks like 02:00:00:00:00:11")
 }
 
 fn is_prime(number: u32) -> bool {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use pinion_sdk::InitError;
+use pinion_sdk::headers::{self, Pair};
 use serde::Deserialize;
 
 use crate::table::{Hop, Route, Table};
@@ -19,6 +20,9 @@ const MTU_MIN: u16 = 1280;
 const BLACKHOLE: &str = "blackhole";
 /// A route whose packets are dropped with an ICMP error to the sender.
 const UNREACHABLE: &str = "unreachable";
+
+/// The hardware addresses of a frame for which the node finds the station: all zero.
+pub const FOUND_BY_NODE: Pair<headers::Mac> = Pair { source: headers::Mac([0; 6]), destination: headers::Mac([0; 6]) };
 
 /// The configuration, as deserialized from TOML.
 #[derive(Clone, Debug, Deserialize)]
@@ -77,18 +81,14 @@ pub struct RouteTo {
 /// A hardware address of one station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Mac(pub [u8; 6]);
+pub struct Mac(pub headers::Mac);
 
 impl TryFrom<String> for Mac {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let bytes: Option<Vec<u8>> = text
-            .split(':')
-            .map(|byte| (byte.len() == 2).then(|| u8::from_str_radix(byte, 16).ok()).flatten())
-            .collect();
-        match bytes.map(<[u8; 6]>::try_from) {
-            Some(Ok(mac)) if mac[0] & 1 == 0 => Ok(Self(mac)),
+        match text.parse::<headers::Mac>() {
+            Ok(mac) if !mac.is_group() => Ok(Self(mac)),
             _ => Err(format!("{text:?} is no hardware address of a station: one looks like 02:00:00:00:00:01")),
         }
     }
@@ -101,8 +101,8 @@ pub enum Action {
     Forward {
         /// On this output.
         output: u16,
-        /// Destination and source address, in the order of a frame; all zero, if the node finds them.
-        macs: [u8; 12],
+        /// The frame's hardware addresses.
+        macs: Pair<headers::Mac>,
         /// The longest datagram that can go there, in bytes.
         mtu: u16,
     },
@@ -146,15 +146,15 @@ impl Routes {
     /// Returns what to do with packets for this address.
     #[inline]
     #[must_use]
-    pub fn for_v4(&self, address: Ipv4Addr) -> Action {
-        self.action(self.v4.lookup(address.to_bits()))
+    pub fn for_v4(&self, address: u32) -> Action {
+        self.action(self.v4.lookup(address))
     }
 
     /// Returns what to do with packets for this address.
     #[inline]
     #[must_use]
-    pub fn for_v6(&self, address: Ipv6Addr) -> Action {
-        self.action(self.v6.lookup(address.to_bits()))
+    pub fn for_v6(&self, address: u128) -> Action {
+        self.action(self.v6.lookup(address))
     }
 
     fn action(&self, hop: Option<Hop>) -> Action {
@@ -193,9 +193,8 @@ fn hops(config: &Config) -> Result<(Names, Vec<Action>), InitError> {
 }
 
 /// Returns the addresses of frames to a next hop: both are given, or neither.
-fn macs(hop: &NextHop, own: Option<Mac>) -> Result<[u8; 12], InitError> {
+fn macs(hop: &NextHop, own: Option<Mac>) -> Result<Pair<headers::Mac>, InitError> {
     let name = &hop.name;
-    let mut macs = [0; 12];
     match (hop.mac, hop.source_mac) {
         (Some(to), from) => {
             let from = from.or(own).ok_or_else(|| {
@@ -203,17 +202,13 @@ fn macs(hop: &NextHop, own: Option<Mac>) -> Result<[u8; 12], InitError> {
                     "next hop {name:?} has a mac: give the router's own, too, as source_mac or as mac"
                 ))
             })?;
-            macs[..6].copy_from_slice(&to.0);
-            macs[6..].copy_from_slice(&from.0);
+            Ok(Pair { source: from.0, destination: to.0 })
         }
-        (None, None) => {}
+        (None, None) => Ok(FOUND_BY_NODE),
         (None, Some(_)) => {
-            return Err(InitError::new(format!(
-                "next hop {name:?} has a source_mac and no mac: give both, or neither"
-            )));
+            Err(InitError::new(format!("next hop {name:?} has a source_mac and no mac: give both, or neither")))
         }
     }
-    Ok(macs)
 }
 
 /// Routes while they are read.

@@ -7,13 +7,13 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use pinion_sdk::headers::{Addresses, ICMP, ICMPV6, Ip, Mac, Pair, macs, set_macs};
 use pinion_sdk::{InitError, NoRoom, Packet, checksum};
 
-use crate::datagram::{Datagram, IPV6_HEADER};
+use crate::config::FOUND_BY_NODE;
 
-const PROTOCOL_ICMP: u8 = 1;
-const PROTOCOL_ICMPV6: u8 = 58;
 const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
 const ICMP_HEADER: usize = 8;
 /// Longest error over IPv4 (RFC 1812, 4.3.2.3), and over IPv6, where it is the least MTU.
 const IPV4_ERROR_MAX: usize = 576;
@@ -65,23 +65,21 @@ impl Problem {
 
 /// Returns whether an ICMP error may be sent about this datagram: not if it is an ICMP error itself, nor a fragment
 /// other than the first. Of IPv6, *packet too big* may be about a later fragment as well (RFC 4443, 2.4): the first one
-/// may have been short enough, and no error is so long that it is too big for a link. Datagrams from or to group addresses are refused earlier, by [`Datagram::of`].
+/// may have been short enough, and no error is so long that it is too big for a link. Datagrams from or to
+/// group addresses are refused earlier, by [`datagram::read`](crate::datagram::read).
 #[must_use]
-pub fn may_be_told(frame: &[u8], datagram: &Datagram, problem: Problem) -> bool {
-    let Some(bytes) = frame.get(datagram.at..datagram.at + datagram.len) else { return false };
-    match datagram.source {
-        IpAddr::V4(_) => {
+pub fn may_be_told(frame: &[u8], datagram: &Ip, problem: Problem) -> bool {
+    let Some(bytes) = datagram.packet(frame) else { return false };
+    match datagram.addresses {
+        Addresses::V4(_) => {
             let is_first = u16::from_be_bytes([bytes[6], bytes[7]]) & 0x1fff == 0;
             let message_type = bytes.get(datagram.header_len);
             // Unreachable, quench, redirect, time exceeded, parameter problem.
-            is_first
-                && (bytes[9] != PROTOCOL_ICMP || message_type.is_some_and(|kind| !matches!(kind, 3 | 4 | 5 | 11 | 12)))
+            is_first && (bytes[9] != ICMP || message_type.is_some_and(|kind| !matches!(kind, 3 | 4 | 5 | 11 | 12)))
         }
-        IpAddr::V6(_) => match upper_layer(bytes) {
+        Addresses::V6(_) => match upper_layer(bytes) {
             // Errors are all below 128, and 137 is a redirect.
-            Some(Upper::Protocol(PROTOCOL_ICMPV6, message)) => {
-                message.first().is_some_and(|kind| *kind >= 128 && *kind != 137)
-            }
+            Some(Upper::Protocol(ICMPV6, message)) => message.first().is_some_and(|kind| *kind >= 128 && *kind != 137),
             Some(Upper::Protocol(..)) => true,
             Some(Upper::LaterFragment) => matches!(problem, Problem::TooBig { .. }),
             None => false,
@@ -132,7 +130,7 @@ impl From<NoRoom> for Untold {
 #[derive(Clone, Copy, Debug)]
 pub struct Sender {
     /// The router's own; none if the node addresses errors.
-    mac: Option<[u8; 6]>,
+    mac: Option<Mac>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
 }
@@ -143,7 +141,7 @@ impl Sender {
     /// # Errors
     ///
     /// There are two addresses of one version.
-    pub fn new(mac: Option<[u8; 6]>, addresses: &[IpAddr]) -> Result<Self, InitError> {
+    pub fn new(mac: Option<Mac>, addresses: &[IpAddr]) -> Result<Self, InitError> {
         let mut sender = Self { mac, v4: None, v6: None };
         for address in addresses {
             let there_was_one = match *address {
@@ -159,8 +157,8 @@ impl Sender {
 
     /// Returns whether a datagram is for the router itself.
     #[must_use]
-    pub fn is_own(&self, datagram: &Datagram) -> bool {
-        match datagram.destination {
+    pub fn is_own(&self, datagram: &Ip) -> bool {
+        match datagram.addresses.destination() {
             IpAddr::V4(address) => self.v4 == Some(address),
             IpAddr::V6(address) => self.v6 == Some(address),
         }
@@ -168,8 +166,8 @@ impl Sender {
 
     /// Returns whether there is an address for errors about a datagram.
     #[must_use]
-    pub fn has_address_for(&self, datagram: &Datagram) -> bool {
-        match datagram.source {
+    pub fn has_address_for(&self, datagram: &Ip) -> bool {
+        match datagram.addresses.source() {
             IpAddr::V4(_) => self.v4.is_some(),
             IpAddr::V6(_) => self.v6.is_some(),
         }
@@ -180,8 +178,8 @@ impl Sender {
     /// # Errors
     ///
     /// It cannot become one, and must be dropped.
-    pub fn turn(&self, packet: &mut Packet<'_>, datagram: &Datagram, problem: Problem) -> Result<(), Untold> {
-        match datagram.source {
+    pub fn turn(&self, packet: &mut Packet<'_>, datagram: &Ip, problem: Problem) -> Result<(), Untold> {
+        match datagram.addresses.source() {
             IpAddr::V4(to) => self.turn_v4(packet, datagram, problem, self.v4.ok_or(Untold)?, to),
             IpAddr::V6(to) => self.turn_v6(packet, datagram, problem, self.v6.ok_or(Untold)?, to),
         }
@@ -190,7 +188,7 @@ impl Sender {
     fn turn_v4(
         &self,
         packet: &mut Packet<'_>,
-        datagram: &Datagram,
+        datagram: &Ip,
         problem: Problem,
         from: Ipv4Addr,
         to: Ipv4Addr,
@@ -201,20 +199,7 @@ impl Sender {
         message[..ICMP_HEADER].copy_from_slice(&problem.message_v4());
         let sum = checksum::of(message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
-        header[..12].copy_from_slice(&[
-            0x45,
-            INTERNETWORK_CONTROL,
-            0,
-            0,
-            0,
-            0,
-            0x40,
-            0,
-            HOP_LIMIT,
-            PROTOCOL_ICMP,
-            0,
-            0,
-        ]);
+        header[..12].copy_from_slice(&[0x45, INTERNETWORK_CONTROL, 0, 0, 0, 0, 0x40, 0, HOP_LIMIT, ICMP, 0, 0]);
         header[2..4].copy_from_slice(&(len as u16).to_be_bytes());
         header[12..16].copy_from_slice(&from.octets());
         header[16..20].copy_from_slice(&to.octets());
@@ -226,7 +211,7 @@ impl Sender {
     fn turn_v6(
         &self,
         packet: &mut Packet<'_>,
-        datagram: &Datagram,
+        datagram: &Ip,
         problem: Problem,
         from: Ipv6Addr,
         to: Ipv6Addr,
@@ -234,14 +219,14 @@ impl Sender {
         let len = (datagram.len + IPV6_HEADER + ICMP_HEADER).min(IPV6_ERROR_MAX);
         let error = self.open(packet, datagram, IPV6_HEADER + ICMP_HEADER, len)?;
         let message_len = (len - IPV6_HEADER) as u16;
-        error[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, PROTOCOL_ICMPV6, HOP_LIMIT]);
+        error[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, 0, ICMPV6, HOP_LIMIT]);
         error[4..6].copy_from_slice(&message_len.to_be_bytes());
         error[8..24].copy_from_slice(&from.octets());
         error[24..40].copy_from_slice(&to.octets());
         error[40..48].copy_from_slice(&problem.message_v6());
         // Both addresses are directly before the message; the sum also covers length and protocol.
         let sum = checksum::update(checksum::of(&error[8..]), 0, message_len);
-        let sum = checksum::update(sum, 0, PROTOCOL_ICMPV6.into());
+        let sum = checksum::update(sum, 0, ICMPV6.into());
         error[42..44].copy_from_slice(&sum.to_be_bytes());
         Ok(())
     }
@@ -251,7 +236,7 @@ impl Sender {
     fn open<'p>(
         &self,
         packet: &'p mut Packet<'_>,
-        datagram: &Datagram,
+        datagram: &Ip,
         headers_len: usize,
         len: usize,
     ) -> Result<&'p mut [u8], Untold> {
@@ -259,13 +244,8 @@ impl Sender {
         packet.set_len(datagram.at + len)?;
         let frame = packet.data_mut();
         frame.copy_within(headers_len..headers_len + datagram.at, 0);
-        match &self.mac {
-            Some(own) => {
-                frame.copy_within(6..12, 0);
-                frame[6..12].copy_from_slice(own);
-            }
-            None => frame[..12].fill(0),
-        }
+        let back = self.mac.zip(macs(frame)).map(|(own, macs)| Pair { source: own, destination: macs.source });
+        set_macs(frame, back.unwrap_or(FOUND_BY_NODE)).map_err(|_| Untold)?;
         Ok(&mut frame[datagram.at..])
     }
 }

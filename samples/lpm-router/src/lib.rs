@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   configuration --config.rs--> Routes: next hops, and a table.rs per version of IP       once, when the chain is made
-//!   frame --datagram.rs--> Datagram --Routes--> an output, or an error made by icmp.rs     for each packet
-//!                                        split.rs: two fragments, if it is too long
+//!   frame --datagram.rs--> Ip --Routes--> an output, or an error made by icmp.rs           for each packet
+//!                                  split.rs: two fragments, if it is too long
 //! ```
 //!
 //! The tables are part of the snapshot from which instances start, so instances share their memory and build none.
@@ -18,9 +18,10 @@ pub mod split;
 pub mod table;
 
 use config::{Action, Config, Routes};
-use datagram::{Datagram, Unroutable};
+use datagram::Unroutable;
 use icmp::{Problem, Sender};
 use limiter::Limiter;
+use pinion_sdk::headers::{Addresses, CannotRewrite, Ip, Mac, Pair, set_macs};
 use pinion_sdk::{Batch, Checksum, Function, InitError, Packet, clock, info};
 use split::{may_be_split, split};
 
@@ -98,7 +99,7 @@ impl Router {
 
     fn route(&mut self, mut packet: Packet<'_>) {
         let is_summed = packet.ip_checksum() == Checksum::Good;
-        let datagram = match Datagram::of(packet.data(), is_summed) {
+        let datagram = match datagram::read(packet.data(), is_summed) {
             Ok(datagram) => datagram,
             Err(Unroutable::Malformed) => return self.counters.malformed += 1,
             Err(Unroutable::OutOfScope) => return self.counters.out_of_scope += 1,
@@ -106,19 +107,19 @@ impl Router {
         if self.sender.is_own(&datagram) {
             return self.counters.out_of_scope += 1;
         }
-        if datagram.hop_limit <= 1 {
+        if datagram.hop_limit(packet.data()).is_none_or(|hop_limit| hop_limit <= 1) {
             self.counters.expired += 1;
             return self.refuse(packet, &datagram, Problem::TimeExceeded);
         }
-        let action = match datagram.destination {
-            core::net::IpAddr::V4(address) => self.routes.for_v4(address),
-            core::net::IpAddr::V6(address) => self.routes.for_v6(address),
+        let action = match datagram.addresses {
+            Addresses::V4(pair) => self.routes.for_v4(pair.destination),
+            Addresses::V6(pair) => self.routes.for_v6(pair.destination),
         };
         match action {
             Action::Forward { output, macs, mtu } if datagram.len <= mtu.into() => {
-                datagram.age(packet.data_mut());
-                packet.data_mut()[..12].copy_from_slice(&macs);
-                packet.send_to(output);
+                if pass(packet.data_mut(), &datagram, macs).is_ok() {
+                    packet.send_to(output);
+                }
             }
             Action::Forward { output, macs, mtu } => self.shorten(packet, &datagram, output, macs, mtu),
             Action::Blackhole => self.counters.blackholed += 1,
@@ -132,13 +133,14 @@ impl Router {
     /// Forwards a packet that is longer than its next hop's MTU in two fragments. If it may not be fragmented, tells its
     /// sender the MTU.
     #[cold]
-    fn shorten(&mut self, mut packet: Packet<'_>, datagram: &Datagram, output: u16, macs: [u8; 12], mtu: u16) {
+    fn shorten(&mut self, mut packet: Packet<'_>, datagram: &Ip, output: u16, macs: Pair<Mac>, mtu: u16) {
         if !may_be_split(packet.data(), datagram) {
             self.counters.too_long += 1;
             return self.refuse(packet, datagram, Problem::TooBig { mtu });
         }
-        datagram.age(packet.data_mut());
-        packet.data_mut()[..12].copy_from_slice(&macs);
+        if pass(packet.data_mut(), datagram, macs).is_err() {
+            return;
+        }
         match split(&mut packet, datagram, mtu.into()) {
             Some(rest) => {
                 packet.send_to(output);
@@ -150,9 +152,9 @@ impl Router {
 
     /// Sends the packet's sender an ICMP error, if one may be sent.
     #[cold]
-    fn refuse(&mut self, mut packet: Packet<'_>, datagram: &Datagram, problem: Problem) {
+    fn refuse(&mut self, mut packet: Packet<'_>, datagram: &Ip, problem: Problem) {
         let may_be_told = self.sender.has_address_for(datagram) && icmp::may_be_told(packet.data(), datagram, problem);
-        if !may_be_told || !self.limiter.allows(datagram.source, clock::now_ns()) {
+        if !may_be_told || !self.limiter.allows(datagram.addresses.source(), clock::now_ns()) {
             return;
         }
         if self.sender.turn(&mut packet, datagram, problem).is_ok() {
@@ -174,6 +176,13 @@ impl Router {
             self.reported = (now_ns, self.counters);
         }
     }
+}
+
+/// Takes a hop from a datagram's limit, which has one left, and addresses its frame to the next hop.
+#[inline]
+fn pass(frame: &mut [u8], datagram: &Ip, macs: Pair<Mac>) -> Result<(), CannotRewrite> {
+    datagram.decrement_hop_limit(frame)?;
+    set_macs(frame, macs)
 }
 
 pinion_sdk::export!(Router);

@@ -8,11 +8,8 @@
 //!
 //! A slot has room for less than twice the least MTU that can be configured, so two fragments are always enough.
 
-use core::net::IpAddr;
-
+use pinion_sdk::headers::{Addresses, Ip};
 use pinion_sdk::{Packet, checksum};
-
-use crate::datagram::Datagram;
 
 const HEADER_MIN: usize = 20;
 const HEADER_MAX: usize = 60;
@@ -33,17 +30,17 @@ const OPTION_COPIED: u8 = 0x80;
 
 /// Returns whether a datagram may be fragmented by a router: one of IPv4 whose sender has not forbidden it.
 #[must_use]
-pub fn may_be_split(frame: &[u8], datagram: &Datagram) -> bool {
-    match datagram.source {
-        IpAddr::V4(_) => word(&frame[datagram.at..], FRAGMENT_AT) & DONT_FRAGMENT == 0,
-        IpAddr::V6(_) => false,
+pub fn may_be_split(frame: &[u8], datagram: &Ip) -> bool {
+    match datagram.addresses {
+        Addresses::V4(_) => word(&frame[datagram.at..], FRAGMENT_AT) & DONT_FRAGMENT == 0,
+        Addresses::V6(_) => false,
     }
 }
 
 /// Splits a datagram of IPv4 into two fragments, of which the first has at most `mtu` bytes; returns the second one.
 /// `None` if there is no slot for it, or if it would be too long as well; the packet is unchanged then.
-pub fn split<'a>(packet: &mut Packet<'a>, datagram: &Datagram, mtu: usize) -> Option<Packet<'a>> {
-    let Datagram { at, len, header_len, .. } = *datagram;
+pub fn split<'a>(packet: &mut Packet<'a>, datagram: &Ip, mtu: usize) -> Option<Packet<'a>> {
+    let Ip { at, len, header_len, .. } = *datagram;
     let first_payload = mtu.checked_sub(header_len)? & !7;
     let rest_payload = len.checked_sub(header_len + first_payload)?;
     let (options, options_len) = copied_options(&packet.data()[at + HEADER_MIN..at + header_len]);

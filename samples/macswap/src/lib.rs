@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use pinion_sdk::headers::swap_macs;
 use pinion_sdk::{Batch, Function, InitError};
 
 /// The function. It has no state.
@@ -18,11 +19,10 @@ impl Function for MacSwap {
 
     fn handle(&mut self, batch: Batch<'_>) {
         for mut packet in batch {
-            let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() else {
-                continue; // too short for addresses; dropped
-            };
-            addresses.rotate_left(6);
-            packet.send();
+            // One that is too short for addresses is dropped.
+            if swap_macs(packet.data_mut()).is_ok() {
+                packet.send();
+            }
         }
     }
 }

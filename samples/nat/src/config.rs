@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
-use pinion_sdk::InitError;
+use pinion_sdk::{InitError, headers};
 use serde::Deserialize;
 
 /// Outputs that a stage of a chain can have.
@@ -118,12 +118,8 @@ impl TryFrom<String> for Mac {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let bytes: Option<Vec<u8>> = text
-            .split(':')
-            .map(|byte| (byte.len() == 2).then(|| u8::from_str_radix(byte, 16).ok()).flatten())
-            .collect();
-        match bytes.map(<[u8; 6]>::try_from) {
-            Some(Ok(mac)) if mac[0] & 1 == 0 => Ok(Self(mac)),
+        match text.parse::<headers::Mac>() {
+            Ok(mac) if !mac.is_group() => Ok(Self(mac.0)),
             _ => Err(format!("{text:?} is no hardware address of a station: one looks like 02:00:00:00:00:01")),
         }
     }

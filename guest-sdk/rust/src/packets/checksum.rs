@@ -34,13 +34,33 @@
 /// ```
 #[must_use]
 pub fn of(data: &[u8]) -> u16 {
-    let (words, rest) = data.as_chunks::<4>();
+    !fold(sum(data))
+}
+
+/// Returns the sum of the 16-bit words of `data`: at most 0xffff, and 0 only if all are zero. An odd last byte counts as padded with zero.
+///
+/// The words are summed up as little-endian numbers, eight bytes at a time, as WebAssembly loads them. The sum's bytes are then the wrong way
+/// round, and are swapped once (RFC 1071, 2 (B)).
+#[inline]
+pub(crate) fn sum(data: &[u8]) -> u64 {
+    let (words, rest) = data.as_chunks::<8>();
     // Overflow would need 2^34 bytes.
-    let mut sum: u64 = words.iter().map(|word| u64::from(u32::from_be_bytes(*word))).sum();
-    let mut last = [0; 4];
-    last[..rest.len()].copy_from_slice(rest);
-    sum += u64::from(u32::from_be_bytes(last));
-    !fold(sum)
+    let mut sum = 0_u64;
+    for word in words {
+        let word = u64::from_le_bytes(*word);
+        sum += (word & 0xffff_ffff) + (word >> 32);
+    }
+    let (words, rest) = rest.as_chunks::<4>();
+    for word in words {
+        sum += u64::from(u32::from_le_bytes(*word));
+    }
+    match *rest {
+        [a, b, c] => sum += u64::from(u32::from_le_bytes([a, b, c, 0])),
+        [a, b] => sum += u64::from(u16::from_le_bytes([a, b])),
+        [a] => sum += u64::from(a),
+        _ => {}
+    }
+    fold(sum).swap_bytes().into()
 }
 
 /// Returns the checksum after one 16-bit word of the data that it covers changed from `old` to `new`. Of the [two zeros](self#two-zeros) it

@@ -7,19 +7,36 @@
 //! ```
 //!
 //! Skips up to two VLAN tags and eight IPv6 extension headers. Checksums are not verified: that is left to the endpoint of the connection.
-//! [`Headers::set_addresses`] and [`Headers::set_ports`] change what was read, and keep checksums correct.
+//! [`Headers::set_addresses`], [`Headers::set_ports`] and [`Headers::reverse`] change what was read, and keep checksums correct.
+//!
+//! Fields that few functions need are read when they are asked for, by methods that take the frame, so they cost nothing otherwise:
+//!
+//! | field | read | changed |
+//! |---|---|---|
+//! | hardware addresses | [`macs`] | [`set_macs`], [`swap_macs`] |
+//! | VLAN tags | [`vlans`] | [`set_vlan_id`] |
+//! | TTL or hop limit, DSCP, ECN, length of the packet and its header | [`Headers::ip`], or [`Ip::of`] without the rest | [`Ip::set_hop_limit`], [`Ip::decrement_hop_limit`], [`Ip::set_dscp`], [`Ip::set_ecn`] |
+//! | sequence numbers, flags, window and header length of TCP | [`Headers::segment`] | |
+//! | type and code of ICMP | [`Headers::icmp`] | [`Headers::set_icmp`] |
+//! | payload | [`Headers::payload`] | [`Headers::payload_mut`] |
+//! | checksums | [`Ip::checksum`], [`Headers::l4_checksum`] | [`Headers::recompute_checksums`] |
 
+mod ethernet;
 mod flow;
 mod ip;
+mod network;
 mod report;
 mod rewrite;
 mod segment;
+mod sums;
 mod transport;
 
 use core::net::IpAddr;
 use core::ops::Range;
 
+pub use ethernet::{InvalidMac, Mac, Vlan, VlanKind, Vlans, macs, set_macs, set_vlan_id, swap_macs, vlans};
 pub use flow::FlowKey;
+pub use network::{Ecn, Ip};
 pub use report::NoReport;
 pub use rewrite::CannotRewrite;
 pub use segment::{Segment, is_near};
@@ -248,17 +265,11 @@ impl Headers {
 
     #[inline]
     fn read(frame: &[u8], extent: Extent) -> Result<Self, Unreadable> {
-        let mut at = MAC_ADDRESSES;
-        for vlan_tags in 0..=VLAN_TAGS_MAX {
-            let ethertype = frame.get(at..).and_then(<[u8]>::first_chunk::<2>).ok_or(Unreadable::Malformed)?;
-            match *ethertype {
-                ETHERTYPE_IPV4 => return ip::read_v4(frame, at + 2, extent).map(|it| Self { vlan_tags, ..it }),
-                ETHERTYPE_IPV6 => return ip::read_v6(frame, at + 2, extent).map(|it| Self { vlan_tags, ..it }),
-                ETHERTYPE_VLAN | ETHERTYPE_SERVICE_VLAN => at += 4,
-                _ => return Err(Unreadable::NotIp),
-            }
-        }
-        Err(Unreadable::TooManyHeaders)
+        behind_tags(
+            frame,
+            |at, vlan_tags| ip::read_v4(frame, at, extent).map(|it| Self { vlan_tags, ..it }),
+            |at, vlan_tags| ip::read_v6(frame, at, extent).map(|it| Self { vlan_tags, ..it }),
+        )
     }
 
     /// Reads the headers of the packet that an ICMP error quotes; their offsets refer to the same frame. `None` if this is not such an
@@ -277,4 +288,24 @@ impl Headers {
             Addresses::V6(_) => ip::read_v6(frame, self.at.payload, Extent::Quoted).ok(),
         }
     }
+}
+
+/// Skips the VLAN tags. Reads what follows them, by its offset and the number of tags.
+#[inline(always)]
+fn behind_tags<T>(
+    frame: &[u8],
+    read_v4: impl Fn(usize, u8) -> Result<T, Unreadable>,
+    read_v6: impl Fn(usize, u8) -> Result<T, Unreadable>,
+) -> Result<T, Unreadable> {
+    let mut at = MAC_ADDRESSES;
+    for vlan_tags in 0..=VLAN_TAGS_MAX {
+        let ethertype = frame.get(at..).and_then(<[u8]>::first_chunk::<2>).ok_or(Unreadable::Malformed)?;
+        match *ethertype {
+            ETHERTYPE_IPV4 => return read_v4(at + 2, vlan_tags),
+            ETHERTYPE_IPV6 => return read_v6(at + 2, vlan_tags),
+            ETHERTYPE_VLAN | ETHERTYPE_SERVICE_VLAN => at += 4,
+            _ => return Err(Unreadable::NotIp),
+        }
+    }
+    Err(Unreadable::TooManyHeaders)
 }

@@ -75,14 +75,17 @@ pub struct Packet<'a> {
     arrived_us: u32,
 }
 
-/// The result of the receiving device's check of a checksum.
+/// The result of a check of a checksum, by the receiving device or by the function itself ([`Headers::l4_checksum`], [`Ip::checksum`]).
+///
+/// [`Headers::l4_checksum`]: crate::headers::Headers::l4_checksum
+/// [`Ip::checksum`]: crate::headers::Ip::checksum
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksum {
     /// The checksum is correct.
     Good,
     /// The checksum is wrong.
     Bad,
-    /// The device does not report it, or the packet was sent by the chain's previous stage.
+    /// The device does not report it, or the packet was sent by the chain's previous stage. Or there is no checksum that could be verified.
     Unknown,
 }
 
@@ -374,6 +377,9 @@ impl<'a> Packet<'a> {
     /// Lets the node compute the packet's checksums when it is sent: of the IPv4 header, and of TCP, UDP, ICMP or ICMPv6. What these fields
     /// contain does not matter then, and a function saves a pass over the packet. VLAN tags, IP options and extension headers are skipped. Of
     /// a fragment only the IPv4 header's checksum is computed, and a frame that is no whole packet is sent as it is.
+    ///
+    /// After a change of single fields, [`Headers`](crate::headers::Headers)' own methods are as good: they update the checksums in a few
+    /// steps. To have the checksums in the function itself, use [`recompute_checksums`](crate::headers::Headers::recompute_checksums).
     ///
     /// ```
     /// use pinion_sdk::testing::Harness;

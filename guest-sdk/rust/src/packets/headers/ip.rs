@@ -1,9 +1,9 @@
 //! Reads IPv4 and IPv6 headers, including IPv6 extension headers: addresses, protocol, and the offset of the transport header.
 
-use super::{Addresses, Extent, Fragment, Headers, IPV6_FRAGMENT, Offsets, Pair, TCP, Unreadable, transport};
+use super::{Addresses, Extent, Fragment, Headers, IPV6_FRAGMENT, Ip, Offsets, Pair, TCP, Unreadable, transport};
 
-const IPV4_HEADER_MIN: usize = 20;
-const IPV6_HEADER: usize = 40;
+pub(super) const IPV4_HEADER_MIN: usize = 20;
+pub(super) const IPV6_HEADER: usize = 40;
 const IPV6_NEXT_HEADER_AT: usize = 6;
 
 /// IPv6 extension headers that are skipped: more than if each one of RFC 8200 occurred once.
@@ -18,8 +18,9 @@ const DESTINATION_OPTIONS: u8 = 60;
 /// 4.5).
 const JUDGED_MAX_V6: usize = 24;
 
-#[inline]
-pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
+/// Reads an IPv4 header without looking at what follows it. Returns its first bytes as well.
+#[inline(always)]
+fn header_v4(frame: &[u8], network: usize, extent: Extent) -> Result<(&[u8; IPV4_HEADER_MIN], Ip), Unreadable> {
     let rest = frame.get(network..).ok_or(Unreadable::Malformed)?;
     let header = rest.first_chunk::<IPV4_HEADER_MIN>().ok_or(Unreadable::Malformed)?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
@@ -28,12 +29,44 @@ pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<He
         return Err(Unreadable::Malformed);
     }
     let end = end_of(frame, network, total_len, extent)?;
-    let (flags, id) = (u16_at(header, 6), u16_at(header, 4));
-    let fragment = fragment(id.into(), (flags & 0x1fff) * 8, flags & 0x2000 != 0);
     let source = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
     let destination = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
     let addresses = Addresses::V4(Pair { source, destination });
-    let at = Offsets { network, transport: network + header_len, payload: network + header_len, end };
+    Ok((header, Ip { addresses, at: network, header_len, len: end - network }))
+}
+
+/// Reads an IPv6 header without looking at what follows it. Returns its bytes as well.
+#[inline(always)]
+fn header_v6(frame: &[u8], network: usize, extent: Extent) -> Result<(&[u8; IPV6_HEADER], Ip), Unreadable> {
+    let rest = frame.get(network..).ok_or(Unreadable::Malformed)?;
+    let header = rest.first_chunk::<IPV6_HEADER>().ok_or(Unreadable::Malformed)?;
+    if header[0] >> 4 != 6 {
+        return Err(Unreadable::Malformed);
+    }
+    let end = end_of(frame, network, IPV6_HEADER + usize::from(u16_at(header, 4)), extent)?;
+    let address = |at: usize| header[at..].first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
+    let addresses = Addresses::V6(Pair { source: address(8), destination: address(24) });
+    Ok((header, Ip { addresses, at: network, header_len: IPV6_HEADER, len: end - network }))
+}
+
+/// See [`Ip::of`].
+#[inline]
+pub(super) fn only_v4(frame: &[u8], network: usize) -> Result<Ip, Unreadable> {
+    header_v4(frame, network, Extent::Whole).map(|(_, ip)| ip)
+}
+
+/// See [`Ip::of`].
+#[inline]
+pub(super) fn only_v6(frame: &[u8], network: usize) -> Result<Ip, Unreadable> {
+    header_v6(frame, network, Extent::Whole).map(|(_, ip)| ip)
+}
+
+#[inline]
+pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
+    let (header, Ip { addresses, header_len, len, .. }) = header_v4(frame, network, extent)?;
+    let (flags, id) = (u16_at(header, 6), u16_at(header, 4));
+    let fragment = fragment(id.into(), (flags & 0x1fff) * 8, flags & 0x2000 != 0);
+    let at = Offsets { network, transport: network + header_len, payload: network + header_len, end: network + len };
     let headers = headers(addresses, header[9], fragment, at);
     match fragment {
         Some(later) if !later.is_first() => {
@@ -46,14 +79,8 @@ pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<He
 }
 
 pub(super) fn read_v6(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
-    let rest = frame.get(network..).ok_or(Unreadable::Malformed)?;
-    let header = rest.first_chunk::<IPV6_HEADER>().ok_or(Unreadable::Malformed)?;
-    if header[0] >> 4 != 6 {
-        return Err(Unreadable::Malformed);
-    }
-    let end = end_of(frame, network, IPV6_HEADER + usize::from(u16_at(header, 4)), extent)?;
-    let address = |at: usize| rest[at..].first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
-    let addresses = Addresses::V6(Pair { source: address(8), destination: address(24) });
+    let (header, Ip { addresses, len, .. }) = header_v6(frame, network, extent)?;
+    let end = network + len;
     let packet = frame.get(..end).ok_or(Unreadable::Malformed)?;
     let (protocol, transport, part) = skip_extensions(packet, header[IPV6_NEXT_HEADER_AT], network + IPV6_HEADER)?;
     let at = Offsets { network, transport, payload: transport, end };
@@ -103,6 +130,22 @@ pub(super) fn part_start(frame: &[u8], headers: &Headers) -> Option<usize> {
             part.map(|(_, start)| start)
         }
     }
+}
+
+/// Returns whether an IPv6 packet has stops of a routing header to come: the transport's checksum is of the last one's address (RFC 8200,
+/// 8.1). `packet` begins with the Ethernet header.
+pub(super) fn has_stops_to_come(packet: &[u8], headers: &Headers) -> bool {
+    let mut at = headers.at.network + IPV6_HEADER;
+    let mut protocol = packet.get(headers.at.network + IPV6_NEXT_HEADER_AT).copied();
+    while at < headers.at.transport {
+        let Some(header) = packet.get(at..).and_then(<[u8]>::first_chunk::<4>) else { return false };
+        if protocol == Some(ROUTING) && header[3] != 0 {
+            return true;
+        }
+        at += if protocol == Some(IPV6_FRAGMENT) { 8 } else { (usize::from(header[1]) + 1) * 8 };
+        protocol = Some(header[0]);
+    }
+    false
 }
 
 /// Finds the protocol after the extension headers, and its offset. For a fragment, also returns the fragment, and the offset of its part of

@@ -1,4 +1,4 @@
-//! Changes addresses and ports in place, with all checksums that cover them.
+//! Changes addresses, ports and kinds of ICMP message in place, with all checksums that cover them.
 //!
 //! A checksum is updated, not recomputed (RFC 1624): a wrong one stays wrong, so that the receiver still detects that the packet was
 //! damaged before.
@@ -22,6 +22,18 @@ pub enum CannotRewrite {
     NoPorts,
     /// The frame is not the one that the headers were read from.
     OtherFrame,
+    /// The frame has no Ethernet header.
+    TooShort,
+    /// The frame has no such VLAN tag.
+    NoTag,
+    /// No VLAN has this id.
+    NoSuchVlan,
+    /// The hop limit is 0.
+    NoHopLeft,
+    /// No code point of differentiated services is so great.
+    NoSuchDscp,
+    /// The packet is no ICMP message of its version of IP, or too short for one.
+    NoIcmp,
 }
 
 impl fmt::Display for CannotRewrite {
@@ -30,6 +42,12 @@ impl fmt::Display for CannotRewrite {
             Self::OtherVersion => "an IPv4 packet cannot have IPv6 addresses, nor the other way round",
             Self::NoPorts => "the packet has no ports: it is neither TCP, UDP nor an echo, or a fragment but the first",
             Self::OtherFrame => "the frame is shorter than the one that the headers were read from",
+            Self::TooShort => "the frame is shorter than its hardware addresses, 12 bytes",
+            Self::NoTag => "the frame has no such VLAN tag: at most two can be changed, and none is added",
+            Self::NoSuchVlan => "no VLAN has this id: 0 to 4094 are possible",
+            Self::NoHopLeft => "the hop limit is 0 already: a router drops the packet",
+            Self::NoSuchDscp => "DSCP is 0 to 63",
+            Self::NoIcmp => "the packet is no ICMP message, or is a fragment but the first",
         })
     }
 }
@@ -122,6 +140,67 @@ impl Headers {
         Ok(())
     }
 
+    /// Turns the packet around: swaps its addresses, and its ports if it has any. An echo keeps its identifier. No checksum changes, as each sums
+    /// up to the same. For an answer, swap the hardware addresses as well ([`swap_macs`](super::swap_macs)) and set the hop limit.
+    ///
+    /// ```
+    /// # use pinion_sdk::testing::Frame;
+    /// use pinion_sdk::headers::Headers;
+    ///
+    /// let mut frame = Frame::udp("10.0.0.1:5000", "10.0.0.2:53").payload(b"hello").bytes();
+    /// Headers::of(&frame).unwrap().reverse(&mut frame).unwrap();
+    /// assert_eq!(frame, Frame::udp("10.0.0.2:53", "10.0.0.1:5000").payload(b"hello").bytes());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The frame is another one.
+    #[inline]
+    pub fn reverse(&mut self, frame: &mut [u8]) -> Result<(), CannotRewrite> {
+        let packet = frame.get_mut(self.at.network..self.at.end).ok_or(CannotRewrite::OtherFrame)?;
+        let (network, transport) = packet
+            .split_at_mut_checked(self.at.transport.saturating_sub(self.at.network))
+            .ok_or(CannotRewrite::OtherFrame)?;
+        match self.addresses {
+            Addresses::V4(_) => swap::<8>(network, IPV4_ADDRESSES_AT)?,
+            Addresses::V6(_) => swap::<32>(network, IPV6_ADDRESSES_AT)?,
+        }
+        if let Some(ports) = &mut self.ports {
+            swap::<4>(transport, 0)?;
+            *ports = ports.reversed();
+        }
+        self.addresses = self.addresses.reversed();
+        Ok(())
+    }
+
+    /// Replaces the type and code of an ICMP message, to make a reply of an echo request for example. Its checksum stays as correct as it
+    /// was.
+    ///
+    /// ```
+    /// # use pinion_sdk::testing::Frame;
+    /// use pinion_sdk::headers::Headers;
+    ///
+    /// let mut frame = Frame::echo_request("10.0.0.1", "10.0.0.2").payload(b"ping").bytes();
+    /// let mut headers = Headers::of(&frame).unwrap();
+    /// headers.set_icmp(&mut frame, 0, 0).unwrap();
+    /// headers.set_addresses(&mut frame, headers.addresses.reversed()).unwrap();
+    /// assert_eq!(frame, Frame::echo_reply("10.0.0.2", "10.0.0.1").payload(b"ping").bytes());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The packet is no ICMP message, or the frame is another one.
+    pub fn set_icmp(&mut self, frame: &mut [u8], kind: u8, code: u8) -> Result<(), CannotRewrite> {
+        let old = self.icmp.ok_or(CannotRewrite::NoIcmp)?;
+        self.put(frame, self.at.transport, &[kind, code])?;
+        let word = |kind, code| u16::from_be_bytes([kind, code]);
+        if let Some(change) = Change::of_word(word(old.kind, old.code), word(kind, code)) {
+            self.update_transport(frame, change, Covers::Header);
+        }
+        self.icmp = Icmp::of(self.protocol, &frame[self.at.transport..]);
+        Ok(())
+    }
+
     fn put(&self, frame: &mut [u8], at: usize, bytes: &[u8]) -> Result<(), CannotRewrite> {
         let field = frame.get_mut(..self.at.end).and_then(|packet| packet.get_mut(at..at + bytes.len()));
         field.ok_or(CannotRewrite::OtherFrame)?.copy_from_slice(bytes);
@@ -156,7 +235,7 @@ enum Covers {
 
 /// The meaning of the [two zeros](checksum#two-zeros) in a checksum's field.
 #[derive(Clone, Copy, PartialEq)]
-enum Zeros {
+pub(super) enum Zeros {
     /// The data are never all zero, as they contain a version or a pseudo header. If their sum is zero, the checksum is 0x0000.
     NotAll,
     /// Likewise, but 0x0000 means that there is no checksum, so 0xffff is used.
@@ -168,7 +247,7 @@ enum Zeros {
 /// What has changed of the data that a checksum covers: the sum of the old words' complements and of the new words
 /// (RFC 1624, equation 3).
 #[derive(Clone, Copy)]
-struct Change(u32);
+pub(super) struct Change(u32);
 
 impl Change {
     fn of_v4(old: Pair<u32>, new: Pair<u32>) -> Option<Self> {
@@ -187,7 +266,8 @@ impl Change {
         (old != new).then(|| Self(2 * 0xffff - words(old) + words(new)))
     }
 
-    fn of_word(old: u16, new: u16) -> Option<Self> {
+    #[inline]
+    pub(super) fn of_word(old: u16, new: u16) -> Option<Self> {
         (old != new).then(|| Self(0xffff - u32::from(old) + u32::from(new)))
     }
 
@@ -206,7 +286,8 @@ fn words(number: u32) -> u32 {
 
 /// Updates the checksum at an offset of the data that it covers, after a change of these. `data` may be only the start
 /// of these.
-fn update(data: &mut [u8], at: usize, change: Change, zeros: Zeros) {
+#[inline]
+pub(super) fn update(data: &mut [u8], at: usize, change: Change, zeros: Zeros) {
     let Some(field) = data.get(at..).and_then(<[u8]>::first_chunk::<2>) else { return };
     let before = u16::from_be_bytes(*field);
     if zeros == Zeros::None && before == 0 {
@@ -222,6 +303,14 @@ fn update(data: &mut [u8], at: usize, change: Change, zeros: Zeros) {
         (sum, _) => sum,
     };
     data[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Swaps the two halves of a field of so many bytes.
+#[inline]
+fn swap<const LEN: usize>(header: &mut [u8], at: usize) -> Result<(), CannotRewrite> {
+    let field = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>).ok_or(CannotRewrite::OtherFrame)?;
+    field.rotate_left(LEN / 2);
+    Ok(())
 }
 
 fn number_of_ports(ports: Pair<u16>) -> u32 {

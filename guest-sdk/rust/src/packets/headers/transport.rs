@@ -5,7 +5,7 @@ use super::{Extent, Headers, ICMP, ICMPV6, Pair, TCP, UDP, Unreadable};
 pub(super) const TCP_HEADER_MIN: usize = 20;
 /// Up to and including the flags.
 const TCP_HEADER_JUDGED: usize = 14;
-const UDP_HEADER: usize = 8;
+pub(super) const UDP_HEADER: usize = 8;
 const ICMP_HEADER: usize = 8;
 
 /// Returns how many bytes of a protocol's header contain the fields that are read here.
@@ -48,11 +48,39 @@ impl TcpFlags {
         self.0 & 0x04 != 0
     }
 
+    /// Returns PSH: the receiver should pass the data on at once.
+    #[inline]
+    #[must_use]
+    pub fn psh(self) -> bool {
+        self.0 & 0x08 != 0
+    }
+
     /// Returns ACK: the acknowledgement number is valid.
     #[inline]
     #[must_use]
     pub fn ack(self) -> bool {
         self.0 & 0x10 != 0
+    }
+
+    /// Returns URG: the urgent pointer is valid.
+    #[inline]
+    #[must_use]
+    pub fn urg(self) -> bool {
+        self.0 & 0x20 != 0
+    }
+
+    /// Returns ECE: the receiver reports congestion, or uses ECN if this is a SYN (RFC 3168).
+    #[inline]
+    #[must_use]
+    pub fn ece(self) -> bool {
+        self.0 & 0x40 != 0
+    }
+
+    /// Returns CWR: the sender has reduced its window after a report of congestion.
+    #[inline]
+    #[must_use]
+    pub fn cwr(self) -> bool {
+        self.0 & 0x80 != 0
     }
 }
 
@@ -79,6 +107,12 @@ pub struct Echo {
 }
 
 impl Icmp {
+    /// Reads a message; `None` if it is too short for one.
+    #[inline]
+    pub(super) fn of(protocol: u8, message: &[u8]) -> Option<Self> {
+        message.first_chunk().map(|header| Self::new(protocol, header))
+    }
+
     fn new(protocol: u8, header: &[u8; ICMP_HEADER]) -> Self {
         let (kind, code, id) = (header[0], header[1], u16::from_be_bytes([header[4], header[5]]));
         let is_request = match (protocol, kind) {

@@ -1,0 +1,292 @@
+//! Chains of several stages on the fake node, as a node wires them.
+
+#![cfg(not(target_family = "wasm"))]
+
+use pinion_sdk::headers::{Headers, Mac, Pair, set_macs, swap_macs};
+use pinion_sdk::testing::{Chain, Departure, Edge, Exit, Frame, Harness, advance_clock_ns, message, payload};
+use pinion_sdk::{
+    Batch, Checksum, Direction, Function, Held, InitError, Message, Packet, PacketFunction, Slots, clock,
+};
+
+/// Adds its name to each frame, and does what the frame's first byte says to this stage.
+///
+/// | byte | what the stage with the name does |
+/// |---|---|
+/// | its name in lower case | replies, once |
+/// | 0 for A, 1 for B, ... | sends by output 1 |
+/// | 1 for A, 2 for B, ..., as a number | drops |
+struct Marker(u8);
+
+impl PacketFunction for Marker {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        config.first().map(|name| Self(*name)).ok_or_else(|| InitError::new("a name is needed"))
+    }
+
+    fn handle(&mut self, mut packet: Packet<'_>) {
+        let mark = match (packet.direction(), packet.is_reply()) {
+            (None, _) => '-',
+            (Some(Direction::Forward), false) => '>',
+            (Some(Direction::Forward), true) => '}',
+            (Some(Direction::Backward), false) => '<',
+            (Some(Direction::Backward), true) => '{',
+        };
+        let len = packet.len();
+        packet.set_len(len + 2).unwrap();
+        packet.data_mut()[len..].copy_from_slice(&[self.0, mark as u8]);
+        let order = packet.data()[0];
+        match order {
+            _ if order == self.0.to_ascii_lowercase() => {
+                packet.data_mut()[0] = b'.';
+                packet.reply();
+            }
+            _ if order == self.0 - b'A' + b'0' => packet.send_to(1),
+            _ if order == self.0 - b'A' + 1 => packet.discard(),
+            _ => packet.send(),
+        }
+    }
+}
+
+fn three() -> Chain {
+    [b"A", b"B", b"C"].into_iter().fold(Chain::new(), |chain, name| chain.stage::<Marker>(name).unwrap())
+}
+
+/// Returns the stages that a frame has passed, and how it left the chain.
+fn course(chain: &mut Chain, port: u16, order: u8) -> (String, Exit, usize) {
+    let Departure { frame, stage, exit, bytes } =
+        chain.deliver_from(port, &[&[&[order], &[0; 19][..]].concat()]).remove(0);
+    assert_eq!(frame, Some(0));
+    (String::from_utf8(bytes[20..].to_vec()).unwrap(), exit, stage)
+}
+
+fn left(passed: &str, exit: Exit, stage: usize) -> (String, Exit, usize) {
+    (passed.to_owned(), exit, stage)
+}
+
+#[test]
+fn a_frame_passes_all_stages_and_leaves_where_it_came_in_or_by_the_egress() {
+    assert_eq!(course(&mut three(), 5, b'.'), left("A-B-C-", Exit::Port(5), 2));
+    assert_eq!(course(&mut three().egress(1), 5, b'.'), left("A-B-C-", Exit::Port(1), 2));
+}
+
+#[test]
+fn a_reply_in_a_chain_without_a_way_back_leaves_at_once_where_its_frame_came_in() {
+    let mut chain = three().egress(1);
+    assert_eq!(course(&mut chain, 5, b'b'), left("A-B-", Exit::Port(5), 1));
+    assert_eq!(course(&mut chain, 5, 2), left("A-B-", Exit::Dropped, 1));
+}
+
+#[test]
+fn further_outputs_lead_where_it_is_said() {
+    let mut chain =
+        three().egress(1).output(0, 1, Edge::Stage(2)).output(1, 1, Edge::Port(9)).output(2, 1, Edge::Egress);
+    assert_eq!(course(&mut chain, 5, b'0'), left("A-C-", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 5, b'1'), left("A-B-", Exit::Port(9), 1));
+    assert_eq!(course(&mut chain, 5, b'2'), left("A-B-C-", Exit::Port(1), 2));
+    let mut chain = three().output(0, 0, Edge::Stage(2));
+    assert_eq!(course(&mut chain, 5, b'.'), left("A-C-", Exit::Port(5), 2));
+}
+
+#[test]
+#[should_panic(expected = "stage 0 sent to output 1, which leads nowhere: say where by Chain::output")]
+fn an_output_that_leads_nowhere_is_a_mistake_of_the_test() {
+    three().deliver(&[&[b'0'; 20]]);
+}
+
+#[test]
+#[should_panic(expected = "stage 1 cannot lead to stage 1: a chain has no loops")]
+fn a_chain_has_no_loops() {
+    let _ = three().output(1, 1, Edge::Stage(1));
+}
+
+#[test]
+fn frames_of_the_other_side_pass_the_stages_backwards() {
+    let mut chain = three().egress(1).reverse(&[1, 2], 0).output(1, 1, Edge::Port(9));
+    assert_eq!(course(&mut chain, 0, b'.'), left("A>B>C>", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 2, b'.'), left("C<B<A<", Exit::Port(0), 0));
+    // Further outputs lead where they do forwards.
+    assert_eq!(course(&mut chain, 2, b'1'), left("C<B<", Exit::Port(9), 1));
+}
+
+#[test]
+fn a_reply_goes_towards_where_its_frame_came_in_through_the_stages_on_that_side() {
+    let mut chain = three().egress(1).reverse(&[1, 2], 0);
+    assert_eq!(course(&mut chain, 5, b'c'), left("A>B>C>B{A{", Exit::Port(0), 0));
+    assert_eq!(course(&mut chain, 2, b'a'), left("C<B<A<B}C}", Exit::Port(1), 2));
+    // From the stage next to the port, by that port.
+    assert_eq!(course(&mut chain, 5, b'a'), left("A>", Exit::Port(5), 0));
+    assert_eq!(course(&mut chain, 2, b'c'), left("C<", Exit::Port(2), 2));
+}
+
+/// Replies to everything.
+struct Mirror;
+
+impl PacketFunction for Mirror {
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, packet: Packet<'_>) {
+        packet.reply();
+    }
+}
+
+#[test]
+fn a_reply_to_a_reply_goes_on_in_the_same_direction() {
+    let chain = || Chain::new().stage::<Marker>(b"A").unwrap().stage::<Mirror>(b"").unwrap();
+    let mut chain = chain().stage::<Mirror>(b"").unwrap().stage::<Marker>(b"D").unwrap().egress(1).reverse(&[1], 0);
+    assert_eq!(course(&mut chain, 0, b'.'), left("A>A{", Exit::Port(0), 0));
+    assert_eq!(course(&mut chain, 1, b'.'), left("D<D}", Exit::Port(1), 3));
+    let mut chain = Chain::new().stage::<Marker>(b"A").unwrap().stage::<Again>(b"").unwrap();
+    chain = chain.stage::<Mirror>(b"").unwrap().egress(1).reverse(&[1], 0);
+    assert_eq!(course(&mut chain, 0, b'.'), left("A>A{", Exit::Port(0), 0));
+    assert_eq!(course(&mut chain, 1, b'.'), left("", Exit::Port(1), 2));
+}
+
+/// Replies to replies.
+struct Again;
+
+impl PacketFunction for Again {
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, packet: Packet<'_>) {
+        if packet.is_reply() { packet.reply() } else { packet.send() }
+    }
+}
+
+/// Answers messages, and drops all else.
+struct Answers;
+
+impl Function for Answers {
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        for packet in batch {
+            assert_eq!(packet.direction(), None);
+            if let Ok(message) = Message::of(packet) {
+                message.answer(b"yes").unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_go_forwards_and_answers_to_them_leave_at_once() {
+    let mut chain = three().stage::<Answers>(b"").unwrap().egress(1).reverse(&[1], 0);
+    let Departure { exit, stage, bytes, .. } = chain.deliver_from(1, &[&message(b"ready?")]).remove(0);
+    assert_eq!((exit, stage, payload(&bytes)), (Exit::Port(1), 3, &b"yes"[..]));
+}
+
+#[test]
+fn the_order_and_the_indices_of_frames_stay() {
+    let mut chain = three();
+    let frames: Vec<[u8; 20]> = (0..600_u16)
+        .map(|number| [b'.', (number >> 8) as u8, number as u8].repeat(7)[..20].try_into().unwrap())
+        .collect();
+    let frames: Vec<&[u8]> = frames.iter().map(|frame| &frame[..]).collect();
+    let departures = chain.deliver(&frames);
+    assert!(departures.iter().map(|it| it.frame).eq((0..600).map(Some)));
+    assert!(departures.iter().zip(&frames).all(|(left, frame)| left.bytes[..20] == **frame));
+}
+
+/// Sends each packet after a millisecond.
+#[derive(Default)]
+struct Late(Vec<(u64, Held)>);
+
+impl Function for Late {
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self::default())
+    }
+
+    fn handle(&mut self, batch: Batch<'_>) {
+        self.0.extend(batch.map(|packet| (clock::now_ns() + 1_000_000, packet.hold())));
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.0.first().map(|(due_ns, _)| *due_ns)
+    }
+
+    fn expire(&mut self, slots: Slots<'_>) {
+        let now_ns = clock::now_ns();
+        for (_, held) in self.0.extract_if(.., |(due_ns, _)| *due_ns <= now_ns) {
+            slots.take(held).send();
+        }
+    }
+}
+
+#[test]
+fn time_passes_for_all_stages_and_what_they_held_goes_on() {
+    let late = |chain: Chain| chain.stage::<Late>(b"").unwrap();
+    let mut chain = late(late(Chain::new())).stage::<Marker>(b"C").unwrap();
+    advance_clock_ns(7_000);
+    assert_eq!(chain.deliver(&[&[b'.'; 20], &[3; 20]]), []);
+    assert_eq!(chain.let_pass_ns(1_999_000), []);
+    let left = chain.let_pass_ns(1_000);
+    assert_eq!(left.iter().map(|it| it.exit).collect::<Vec<_>>(), [Exit::Port(0), Exit::Dropped]);
+    assert_eq!((clock::now_ns(), left[0].frame), (2_007_000, None));
+    assert_eq!(chain.let_pass_ns(5_000_000), []);
+    assert_eq!(clock::now_ns(), 7_007_000);
+}
+
+/// Leaves the checksums of what it has changed to the node.
+struct Offload;
+
+impl PacketFunction for Offload {
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, mut packet: Packet<'_>) {
+        let headers = Headers::of(packet.data()).unwrap();
+        assert_eq!(headers.l4_checksum(packet.data()), Checksum::Good);
+        headers.payload_mut(packet.data_mut()).unwrap()[0] += 1;
+        packet.complete_checksums();
+        packet.send();
+    }
+}
+
+#[test]
+fn checksums_that_a_stage_leaves_to_the_node_are_right_at_the_next_one() {
+    let mut chain = Chain::new().stage::<Offload>(b"").unwrap().stage::<Offload>(b"").unwrap();
+    let udp = |payload: &[u8]| Frame::udp("10.0.0.1:5000", "10.0.0.2:53").payload(payload).bytes();
+    assert_eq!(chain.deliver(&[&udp(b"a")])[0].bytes, udp(b"c"));
+}
+
+/// Makes a packet for each that it gets, the same way, and finishes after that.
+struct Twin;
+
+impl Function for Twin {
+    const OWN_SLOTS: u16 = 64;
+
+    fn init(_config: &[u8]) -> Result<Self, InitError> {
+        Ok(Self)
+    }
+
+    fn handle(&mut self, mut batch: Batch<'_>) {
+        let slots = batch.slots();
+        if let Some(packet) = batch.next() {
+            let mut twin = slots.make(&[0; 20], packet.way()).unwrap();
+            set_macs(twin.data_mut(), Pair { source: Mac([1; 6]), destination: Mac([2; 6]) }).unwrap();
+            swap_macs(twin.data_mut()).unwrap();
+            packet.send();
+            twin.send();
+            pinion_sdk::finish();
+        }
+    }
+}
+
+#[test]
+fn what_a_stage_makes_goes_its_way_and_after_its_end_frames_go_nowhere() {
+    let mut chain = three().stage::<Twin>(b"").unwrap().stage::<Marker>(b"E").unwrap().egress(1).reverse(&[1], 0);
+    let departures = chain.deliver_from(0, &[&[b'.'; 20]]);
+    let seen = |departures: &[Departure]| departures.iter().map(|it| (it.frame, it.stage, it.exit)).collect::<Vec<_>>();
+    assert_eq!(seen(&departures), [(Some(0), 4, Exit::Port(1)), (None, 4, Exit::Port(1))]);
+    assert_eq!(&departures[1].bytes[..12], &[[1; 6], [2; 6]].concat());
+    assert_eq!(&departures[1].bytes[20..], b"E>");
+    let harness: &mut Harness<Twin> = chain.harness(3);
+    assert!(harness.finished());
+    assert_eq!(seen(&chain.deliver_from(0, &[&[b'.'; 20]])), [(Some(0), 3, Exit::InstanceEnded)]);
+}
