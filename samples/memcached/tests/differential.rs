@@ -56,7 +56,7 @@ const LARGE: Size = Size { value_bytes: 20_000, keys: 30 };
 const SMALL: Size = Size { value_bytes: 1500, keys: 6 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn requests_one_by_one_have_the_same_answers(
