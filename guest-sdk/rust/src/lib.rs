@@ -107,6 +107,7 @@
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   tcp.rs            Server, Program           connections that end in the function, by the feature `tcp`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
+//!     capture.rs      Capture                   pcap files, by the feature `pcap`
 //!     chain.rs        Chain                     several functions, one after another
 //!     frame.rs        Frame                     frames for tests
 //! ```
