@@ -107,6 +107,7 @@
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   net.rs            Server, Program           sockets: connections and datagrams, by the feature `net`
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
+//!     capture.rs      Capture                   pcap files, by the feature `pcap`
 //!     chain.rs        Chain                     several functions, one after another
 //!     frame.rs        Frame                     frames for tests
 //! ```

@@ -11,6 +11,8 @@ use pinion_abi::{
     MESSAGE_VERSION_AT, RX_BACKWARD, RX_FORWARD, RX_REPLY, STATE_VALUE_BYTES_MAX,
 };
 
+#[cfg(feature = "pcap")]
+mod capture;
 mod chain;
 mod flows;
 mod frame;
@@ -23,6 +25,8 @@ use crate::host::{calls, finished};
 use crate::packets::pool::{PoolMemory, SLOT_COUNT_DEFAULT};
 use crate::{Direction, Function, InitError};
 
+#[cfg(feature = "pcap")]
+pub use capture::{Capture, Captured};
 pub use chain::{Chain, Departure, Edge, Exit};
 pub use flows::{closed, opened, refused};
 pub use frame::{Address, Frame};

@@ -7,8 +7,7 @@
 use firewall::Firewall;
 use lpm_router::Router;
 use nat::Nat;
-use pinion_sdk::Direction;
-use pinion_sdk::testing::{Harness, Outcome, Verdict};
+use pinion_sdk::testing::{Chain, Departure, Exit};
 
 const FIREWALL: &str = r#"
 inside = ["10.0.0.0/8", "fd00::/8"]
@@ -56,89 +55,45 @@ pub(crate) enum Left {
     Outside(Vec<u8>),
 }
 
+const INSIDE: u16 = 0;
+const OUTSIDE: u16 = 1;
+
 /// The chain.
 pub(crate) struct Border {
-    pub(crate) firewall: Harness<Firewall>,
-    pub(crate) nat: Harness<Nat>,
-    router: Harness<Router>,
-}
-
-/// How a frame comes to a stage.
-#[derive(Clone, Copy)]
-enum Comes {
-    Forwards,
-    Backwards,
-    /// Backwards, as a reply of a later stage.
-    AsReply,
+    pub(crate) v4: Chain,
+    /// Without the translator, which is for IPv4 only.
+    v6: Chain,
 }
 
 impl Border {
     pub(crate) fn new() -> Self {
-        Self {
-            firewall: Harness::new(FIREWALL.as_bytes()).unwrap(),
-            nat: Harness::new(NAT.as_bytes()).unwrap(),
-            router: Harness::new(ROUTER.as_bytes()).unwrap(),
-        }
+        let chain = || Chain::new().egress(OUTSIDE).reverse(&[OUTSIDE], INSIDE).stage::<Firewall>(FIREWALL.as_bytes());
+        let routed = |chain: Chain| chain.stage::<Router>(ROUTER.as_bytes()).unwrap();
+        let translated = chain().and_then(|chain| chain.stage::<Nat>(NAT.as_bytes())).unwrap();
+        Self { v4: routed(translated), v6: routed(chain().unwrap()) }
     }
 
     /// Sends a datagram from inside.
     pub(crate) fn send_from_inside(&mut self, datagram: &[u8]) -> Vec<Left> {
-        let passed = deliver(&mut self.firewall, Comes::Forwards, &[frame(datagram)]);
-        let passed = passed.into_iter().map(sent).collect::<Vec<_>>();
-        let passed = match is_v4(datagram) {
-            true => deliver(&mut self.nat, Comes::Forwards, &passed).into_iter().map(sent).collect(),
-            false => passed,
-        };
-        let routed = deliver(&mut self.router, Comes::Forwards, &passed);
-        let mut left = Vec::new();
-        for Verdict { outcome, bytes, .. } in routed {
-            match outcome {
-                Outcome::Sent => left.push(Left::Outside(bytes[14..].to_vec())),
-                Outcome::Replied => left.extend(self.pass_inside(Comes::AsReply, &[bytes])),
-                other => panic!("the router: {other:?}"),
-            }
-        }
-        left
+        self.send(INSIDE, datagram)
     }
 
     /// Sends a datagram from outside.
     pub(crate) fn send_from_outside(&mut self, datagram: &[u8]) -> Vec<Left> {
-        let routed = deliver(&mut self.router, Comes::Backwards, &[frame(datagram)]);
-        let mut left = Vec::new();
-        for Verdict { outcome, bytes, .. } in routed {
-            match outcome {
-                Outcome::Sent => left.extend(self.pass_inside(Comes::Backwards, &[bytes])),
-                Outcome::Replied => left.push(Left::Outside(bytes[14..].to_vec())),
-                other => panic!("the router: {other:?}"),
-            }
-        }
-        left
+        self.send(OUTSIDE, datagram)
     }
 
-    fn pass_inside(&mut self, comes: Comes, frames: &[Vec<u8>]) -> Vec<Left> {
-        let passed: Vec<_> = match is_v4(&frames[0][14..]) {
-            true => deliver(&mut self.nat, comes, frames).into_iter().map(sent).collect(),
-            false => frames.to_vec(),
-        };
-        let passed = deliver(&mut self.firewall, comes, &passed);
-        passed.into_iter().map(|verdict| Left::Inside(sent(verdict)[14..].to_vec())).collect()
+    fn send(&mut self, port: u16, datagram: &[u8]) -> Vec<Left> {
+        let chain = if is_v4(datagram) { &mut self.v4 } else { &mut self.v6 };
+        let departures = chain.deliver_from(port, &[&frame(datagram)]).into_iter();
+        let left = departures.filter_map(|Departure { exit, bytes, .. }| match exit {
+            Exit::Port(INSIDE) => Some(Left::Inside(bytes[14..].to_vec())),
+            Exit::Port(OUTSIDE) => Some(Left::Outside(bytes[14..].to_vec())),
+            Exit::Dropped => None,
+            other => panic!("{other:?}"),
+        });
+        left.collect()
     }
-}
-
-/// Delivers frames to a stage; returns those that it did not drop.
-fn deliver<F: pinion_sdk::Function>(stage: &mut Harness<F>, comes: Comes, frames: &[Vec<u8>]) -> Vec<Verdict> {
-    let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-    let verdicts = match comes {
-        Comes::Forwards => stage.deliver_direction(Direction::Forward, 0, &frames),
-        Comes::Backwards => stage.deliver_direction(Direction::Backward, 1, &frames),
-        Comes::AsReply => stage.deliver_reply(Direction::Backward, 0, &frames),
-    };
-    verdicts.into_iter().filter(|verdict| verdict.outcome != Outcome::Dropped).collect()
-}
-
-fn sent(verdict: Verdict) -> Vec<u8> {
-    assert_eq!(verdict.outcome, Outcome::Sent);
-    verdict.bytes
 }
 
 fn is_v4(datagram: &[u8]) -> bool {

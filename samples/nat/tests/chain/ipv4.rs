@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::border::{Border, Left};
 use crate::support::*;
+use firewall::Firewall;
+use nat::Nat;
 use pinion_sdk::checksum;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
@@ -150,10 +152,10 @@ fn forged_errors_pass_neither_translator_nor_firewall() {
     for quoted in [about((OUTSIDE, end.1 ^ 1), (PEER, 443)), about((PEER, end.1), (PEER, 443))] {
         assert_eq!(border.send_from_outside(&forged(&quoted)), []);
     }
-    assert_eq!(border.nat.function().counters().bad_errors, 2);
+    assert_eq!(border.v4.harness::<Nat>(1).function().counters().bad_errors, 2);
     // The port of a mapping, but a peer with which there is no connection.
     assert_eq!(border.send_from_outside(&forged(&about(end, (PEER, 444)))), []);
-    let denied = border.firewall.metric("firewall_packets_denied", &[("reason", "bad-error")]);
+    let denied = border.v4.harness::<Firewall>(0).metric("firewall_packets_denied", &[("reason", "bad-error")]);
     assert_eq!(denied, Some(1));
     assert_eq!(inside(border.send_from_outside(&forged(&about(end, (PEER, 443)))))[20..22], [3, 4]);
 }
