@@ -31,7 +31,23 @@ impl Memcached {
             panic!("memcached cannot be started ({error}): `tests/setup/install.sh test` installs it");
         }
         let child = Command::new("sh")
-            .args(["-c", UNTIL_INPUT_ENDS, "sh", "-u", "nobody", "-l", "127.0.0.1", "-p", "-1", "-U", "-1", "-t", "1"])
+            .args([
+                "-c",
+                UNTIL_INPUT_ENDS,
+                "sh",
+                "-u",
+                "nobody",
+                "-l",
+                "127.0.0.1",
+                "-p",
+                "-1",
+                "-U",
+                "-1",
+                "-t",
+                "1",
+                "-o",
+                "no_lru_crawler,no_lru_maintainer",
+            ])
             .env("MEMCACHED_PORT_FILENAME", &ports)
             .stdin(Stdio::piped())
             .spawn()
