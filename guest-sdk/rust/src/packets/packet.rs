@@ -127,6 +127,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Returns the number of its slot.
+    #[cfg(feature = "net")]
     pub(crate) fn slot(&self) -> u16 {
         self.slot
     }

@@ -45,6 +45,7 @@ impl Memcached {
                 "-1",
                 "-t",
                 "1",
+                // Background threads hold items now and then, and a command that finds one held may store it anew.
                 "-o",
                 "no_lru_crawler,no_lru_maintainer",
             ])
