@@ -1,5 +1,5 @@
 #!/bin/bash
-# The tour: a node on a TAP device, three clients that ping it, and the FWP that each of them gets. `make run` builds what
+# The tour: a node on a TAP device, three clients that ping it, the FWP that each of them gets, and services over TCP. `make run` builds what
 # this needs and starts it; Ctrl-C removes everything again.
 #
 #   HOST=1   the device is put on the host's own network instead of a network namespace of its own
@@ -63,7 +63,7 @@ clean_up() {
 check_machine() {
     [ "$(id -u)" = 0 ] || die "a network device takes root to make: run this as root"
     cd "$(dirname "$0")/../.."
-    for program in ip ping setpriv; do
+    for program in ip ping curl setpriv; do
         command -v $program >/dev/null || die "there is no $program here: \`make install\` installs it"
     done
     for file in $piniond target/release/pinion-builder $pinion; do
@@ -137,7 +137,8 @@ address_clients() {
     ip "${in[@]}" -6 address add $client_v6/64 dev $device nodad 2>/dev/null || client_v6=
 }
 
-echo_is_ready() { $pinion get chains echo --tenant demo | awk 'NR == 2 && $5 > 0 { ready = 1 } END { exit !ready }'; }
+# is_ready CHAIN
+is_ready() { $pinion get chains "$1" --tenant demo | awk 'NR == 2 && $5 > 0 { ready = 1 } END { exit !ready }'; }
 
 ping_as_each_client() {
     local client
@@ -153,6 +154,17 @@ ping_as_each_client() {
     inside ping -c 3 -i 0.2 -I $client_v6 $node_v6
 }
 
+# What a client says to memcached, and hears.
+cache_dialogue="exec 3<>/dev/tcp/$node/11211; printf 'set color 0 0 4\\r\\nblue\\r\\nget color\\r\\nquit\\r\\n' >&3; cat <&3"
+
+ask_services() {
+    show "$(typed_inside curl --silent http://$node/)"
+    inside curl --silent --max-time $patience_s http://$node/
+    echo
+    show "$(typed_inside bash -c "'... > /dev/tcp/$node/11211'")      # set color, get color"
+    inside timeout $patience_s bash -c "$cache_dialogue"
+}
+
 say_what_next() {
     cat <<NEXT
 
@@ -160,6 +172,7 @@ The node stays up until Ctrl-C. From another terminal, in this folder:
 
   $(typed_inside ping $node)
   $(typed_inside ping $detour)      # the same through a chain of three functions
+  $(typed_inside curl http://$node/)      # HTTP, by an instance of the client's own
   $(typed_inside ping -f -c 10000 -I "${clients[1]}" $node)
   $pinion get fwps
   $pinion get instances
@@ -183,8 +196,11 @@ start_node
 address_clients
 show "$pinion apply -f $manifest"
 $pinion apply -f $manifest
-wait_for "the chain echo" echo_is_ready
+for chain in echo web cache; do
+    wait_for "the chain $chain" is_ready $chain
+done
 ping_as_each_client
+ask_services
 show "$pinion get fwps"
 $pinion get fwps
 say_what_next

@@ -6,14 +6,14 @@ set -euo pipefail
 . "$(dirname "$0")/go-toolchain.sh"
 
 # The packages for the kernel's and DPDK's side of the build, and the programs that tests and the tour run.
-packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping)
+packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping curl)
 # The packages that compile guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What downloads Go, if there is none that is new enough.
 go_packages=(curl ca-certificates)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, what counts, and
 # the memcached that `samples/memcached` is compared with.
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool curl traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind memcached)
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind memcached)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
 bench_packages=(dpdk-dev nftables iperf3 git)
 # The free memory in huge pages that a figure needs.

@@ -31,7 +31,11 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
     let mut tour = Tour::start();
     for client in ["10.77.0.1", "10.77.0.11", "10.77.0.12", "fd77::1"] {
         let fwps = tour.shown.lines().filter(|line| line.split_whitespace().any(|word| word == client));
-        assert_eq!(fwps.filter(|line| line.starts_with("demo ")).count(), 1, "{client}:\n{}", tour.shown);
+        let of_pings = fwps.filter(|line| line.split_whitespace().take(2).eq(["demo", "echo"]));
+        assert_eq!(of_pings.count(), 1, "{client}:\n{}", tour.shown);
+    }
+    for said in ["<h1>Hello from an instance of your own</h1>", "VALUE color 0 4"] {
+        assert!(tour.shown.contains(said), "no {said:?} in:\n{}", tour.shown);
     }
 
     let mut shell = Command::new("bash");
@@ -43,6 +47,9 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
         "10.77.0.13",
         "Desired state:",
         "3 packets transmitted, 3 received",
+        "<h1>Hello from an instance of your own</h1>",
+        "STORED",
+        "VALUE color 0 4",
         "rule/ping deleted",
         "1 packets transmitted, 0 received",
         "rule/ping created",
