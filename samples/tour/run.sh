@@ -160,7 +160,6 @@ cache_dialogue="exec 3<>/dev/tcp/$node/11211; printf 'set color 0 0 4\\r\\nblue\
 ask_services() {
     show "$(typed_inside curl --silent http://$node/)"
     inside curl --silent --max-time $patience_s http://$node/
-    echo
     show "$(typed_inside bash -c "'... > /dev/tcp/$node/11211'")      # set color, get color"
     inside timeout $patience_s bash -c "$cache_dialogue"
 }
