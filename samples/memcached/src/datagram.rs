@@ -17,6 +17,8 @@ use crate::store::{Cursor, Pin, Store};
 pub const HEADER_BYTES: usize = 8;
 /// Most bytes of a datagram of an answer, with its header.
 pub const DATAGRAM_BYTES_MAX: usize = 1400;
+/// Bytes of answers to one request after which no further value is fetched for it: a short request could ask for gigabytes.
+pub const ANSWERS_BYTES_MAX: usize = 2 << 20;
 const DATA_BYTES_MAX: usize = DATAGRAM_BYTES_MAX - HEADER_BYTES;
 
 /// The answers to one datagram, which are made while they are sent: the rest of the request, and the answer under way with the items that it
@@ -28,6 +30,8 @@ pub struct Answers {
     /// Bytes of the request that are done with.
     done: usize,
     parts: VecDeque<Part>,
+    /// Bytes of all answers so far.
+    bytes: usize,
     sequence: u16,
     datagrams: u16,
 }
@@ -65,6 +69,7 @@ impl Answers {
             request: request.to_vec(),
             done: 0,
             parts: VecDeque::new(),
+            bytes: 0,
             sequence: 0,
             datagrams: 0,
         })
@@ -114,8 +119,12 @@ impl Answers {
         self.parts.is_empty() && self.done >= self.request.len()
     }
 
-    /// Executes the next command of the request; `None` if there is none.
+    /// Executes the next command of the request; `None` if there is none, or if the answers are as long as they may be.
     fn execute(&mut self, store: &mut Store, settings: &Settings) -> Option<()> {
+        if self.bytes >= ANSWERS_BYTES_MAX {
+            self.done = self.request.len();
+            return None;
+        }
         let rest = &self.request[self.done..];
         let line = Line::find(rest)?;
         let end = self.done + line.with_end_bytes;
@@ -125,7 +134,10 @@ impl Answers {
             Command::Answer(answer) => self.push(answer, store),
             Command::Get(mut get) => {
                 while let Some(answer) = get.next(&self.request[range.clone()], store) {
-                    self.push(answer, store);
+                    // A key that is left out is a miss for the client, as any may be.
+                    if answer.value.is_none() || self.bytes < ANSWERS_BYTES_MAX {
+                        self.push(answer, store);
+                    }
                 }
             }
             Command::Receive(mut receive) => {
@@ -158,17 +170,19 @@ impl Answers {
         }
         let left: usize = self.parts.iter().map(Part::left).sum();
         self.sequence = 0;
-        // The field has no room for more, and no value is so long.
+        // The field has no room for more, and the largest value after as many bytes as there may be is not so long.
         self.datagrams = u16::try_from(left.div_ceil(DATA_BYTES_MAX)).unwrap_or(u16::MAX);
         Some(())
     }
 
     fn push(&mut self, answer: Answer, store: &Store) {
+        self.bytes += answer.text.len();
         if !answer.text.is_empty() {
             self.parts.push_back(Part::Text(answer.text, 0));
         }
         if let Some(pin) = answer.value {
             let cursor = store.value(pin.id());
+            self.bytes += cursor.left();
             if cursor.left() > 0 {
                 self.parts.push_back(Part::Value { cursor, _pin: pin });
             }

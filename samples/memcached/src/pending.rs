@@ -16,6 +16,8 @@ use crate::store::Store;
 const ANSWERS_MAX: usize = 64;
 /// Most of them to one address.
 const ANSWERS_OF_PEER_MAX: usize = 4;
+/// Most datagrams that are sent at once, of the 128 that the function has slots for: connections need some, too.
+const DATAGRAMS_MAX: usize = 32;
 /// When to look again for slots that have come back.
 const PAUSE_NS: u64 = 50_000;
 
@@ -37,7 +39,8 @@ impl Pending {
         slots: Slots<'_>,
     ) {
         // Behind those that wait already.
-        while self.answers.is_empty() {
+        let most = if self.answers.is_empty() { DATAGRAMS_MAX } else { 0 };
+        for _ in 0..most {
             match peer.send_with(slots, |bytes| answers.next(store, settings, bytes)) {
                 Ok(true) => {}
                 Ok(false) => return,
@@ -60,7 +63,8 @@ impl Pending {
 
     /// Sends a datagram of each answer in turn, as long as there are slots.
     pub(crate) fn expire(&mut self, store: &mut Store, settings: &Settings, slots: Slots<'_>) {
-        while let Some((peer, mut answers)) = self.answers.pop_front() {
+        for _ in 0..DATAGRAMS_MAX {
+            let Some((peer, mut answers)) = self.answers.pop_front() else { break };
             match peer.send_with(slots, |bytes| answers.next(store, settings, bytes)) {
                 Ok(true) => self.answers.push_back((peer, answers)),
                 Ok(false) => {}

@@ -104,3 +104,22 @@ fn a_client_that_asks_for_much_gets_no_more_than_a_few_answers_at_once() {
     let of_one = (BYTES + 30).div_ceil(PIECE_BYTES);
     assert!((4 * of_one..6 * of_one).contains(&datagrams), "{datagrams} datagrams, {of_one} an answer");
 }
+
+#[test]
+fn a_request_that_asks_for_very_much_gets_two_mebibytes_and_what_is_left_out_is_a_miss() {
+    const BYTES: usize = 1_000_000;
+    for request in [["get", &["long"; 200].join(" "), "\r\n"].join(" "), "get long\r\n".repeat(100)] {
+        let mut network = network();
+        let tcp = network.connect(client(1).ip(), service());
+        network.send(tcp, &[format!("set long 0 0 {BYTES}\r\n").as_bytes(), &[b'v'; BYTES], b"\r\n"].concat());
+        network.until(|network| network.received(tcp) == b"STORED\r\n");
+        let mut answers = ask(&mut network, client(2), 9, request.as_bytes());
+        for _ in 0..2_000 {
+            let verdicts = network.harness.let_pass_ns(50_000);
+            answers.extend(verdicts.iter().filter(|it| it.bytes.len() > 42).map(|it| it.bytes[42..].to_vec()));
+        }
+        let bytes: usize = answers.iter().map(|answer| answer.len() - 8).sum();
+        assert!((3 * BYTES..3 * BYTES + 200).contains(&bytes), "{bytes} bytes");
+        assert!(answers.last().unwrap().ends_with(b"END\r\n"));
+    }
+}

@@ -7,11 +7,11 @@ use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 
-use smoltcp::wire::{Ipv4Packet, UdpPacket};
+use smoltcp::wire::UdpPacket;
 
 use super::MTU_BYTES;
-use super::link::{Flow, Link};
-use crate::headers::{Addresses, Headers};
+use super::link::{Flow, Link, ip_is_right};
+use crate::headers::Headers;
 use crate::packets::udp;
 use crate::{Checksum, Packet, Slots};
 
@@ -51,7 +51,7 @@ impl<'a> Datagram<'a> {
         let udp = UdpPacket::new_checked(&frame[headers.at.transport..headers.at.end]).ok()?;
         let payload = headers.at.payload..headers.at.transport + usize::from(udp.len());
         let is_right = flow.is_between_hosts()
-            && ip_is_right(ip, &headers.addresses, packet.ip_checksum())
+            && ip_is_right(ip, packet.ip_checksum())
             && udp_is_right(&udp, &flow, packet.l4_checksum());
         is_right.then_some(Self { peer: UdpPeer { flow, link }, payload, packet })
     }
@@ -147,14 +147,6 @@ impl UdpPeer {
         packet.complete_checksums();
         packet.reply();
         true
-    }
-}
-
-fn ip_is_right(ip: &[u8], addresses: &Addresses, found: Checksum) -> bool {
-    match (addresses, found) {
-        (Addresses::V6(_), _) | (_, Checksum::Good) => true,
-        (_, Checksum::Bad) => false,
-        (_, Checksum::Unknown) => Ipv4Packet::new_checked(ip).is_ok_and(|packet| packet.verify_checksum()),
     }
 }
 

@@ -134,7 +134,7 @@ impl<'p> Segment<'p> {
             tcp_at: headers.at.transport - start,
             payload_at: headers.at.payload - start,
         };
-        (segment.ip_is_right(packet.ip_checksum()) && segment.tcp_is_right(packet.l4_checksum())).then_some(segment)
+        (ip_is_right(segment.ip, packet.ip_checksum()) && segment.tcp_is_right(packet.l4_checksum())).then_some(segment)
     }
 
     /// Returns the fields by which the segment is judged.
@@ -189,16 +189,6 @@ impl<'p> Segment<'p> {
         self.flags.syn() && !self.flags.ack() && !self.flags.rst() && !self.flags.fin()
     }
 
-    fn ip_is_right(&self, found: Checksum) -> bool {
-        match (self.flow.addresses, found) {
-            (Addresses::V6(_), _) | (Addresses::V4(_), Checksum::Good) => true,
-            (Addresses::V4(_), Checksum::Bad) => false,
-            (Addresses::V4(_), Checksum::Unknown) => {
-                Ipv4Packet::new_checked(self.ip).is_ok_and(|packet| packet.verify_checksum())
-            }
-        }
-    }
-
     fn tcp_is_right(&self, found: Checksum) -> bool {
         match found {
             Checksum::Good => true,
@@ -209,6 +199,16 @@ impl<'p> Segment<'p> {
                 segment.is_ok_and(|segment| segment.verify_checksum(&source, &destination))
             }
         }
+    }
+}
+
+/// Returns whether an IP packet's own checksum is right, if it has one, with what the device has found.
+pub(super) fn ip_is_right(ip: &[u8], found: Checksum) -> bool {
+    match found {
+        _ if ip.first().is_some_and(|first| first >> 4 == 6) => true,
+        Checksum::Good => true,
+        Checksum::Bad => false,
+        Checksum::Unknown => Ipv4Packet::new_checked(ip).is_ok_and(|packet| packet.verify_checksum()),
     }
 }
 

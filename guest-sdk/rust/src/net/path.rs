@@ -5,9 +5,8 @@
 //! come and go (RFC 5461).
 
 use super::link::Flow;
-use crate::Packet;
-use crate::checksum;
-use crate::headers::{Addresses, Headers, ICMP, TCP};
+use crate::headers::{Headers, ICMP, TCP};
+use crate::{Checksum, Packet};
 
 /// The least MTU that is believed: with less, headers would be most of the traffic. For IPv6 it is the least that there is (RFC 8200).
 const MTU_MIN_V4: u16 = 552;
@@ -50,7 +49,7 @@ impl Report {
         } else {
             u16::try_from(u32::from_be_bytes(*message[4..].first_chunk()?)).unwrap_or(u16::MAX)
         };
-        let is_right = sum_is_right(message, headers);
+        let is_right = headers.l4_checksum(frame) == Checksum::Good;
         is_right.then_some(Self { flow, seq, next_hop_mtu: is_too_big.then_some(mtu) })
     }
 
@@ -64,15 +63,4 @@ impl Report {
         };
         Some(believed.max(least)).filter(|believed| *believed < mtu)
     }
-}
-
-fn sum_is_right(message: &[u8], headers: &Headers) -> bool {
-    let Addresses::V6(pair) = headers.addresses else { return checksum::of(message) == 0 };
-    let mut pseudo = [0; 40];
-    pseudo[..16].copy_from_slice(&pair.source.to_be_bytes());
-    pseudo[16..32].copy_from_slice(&pair.destination.to_be_bytes());
-    pseudo[32..36].copy_from_slice(&(message.len() as u32).to_be_bytes());
-    pseudo[39] = headers.protocol;
-    let sums = [!checksum::of(&pseudo), !checksum::of(message)].map(u64::from);
-    checksum::fold(sums[0] + sums[1]) == 0xffff
 }

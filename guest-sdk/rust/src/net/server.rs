@@ -194,9 +194,10 @@ impl<S: Service> Function for Server<S> {
         let now_ns = clock::now_ns();
         self.stack.begin_turn();
         self.stack.expire(now_ns);
+        // Connections first: they send only what their peers have room for, and a service may take all slots that are left.
+        self.turn(slots, now_ns);
         if self.service.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
             self.service.expire(Sockets::new(slots));
         }
-        self.turn(slots, now_ns);
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! smoltcp implements the protocol. Each connection is a socket in a set of its own, so that the cost of a segment does not depend on the
 //! number of connections, and answers go to the station recorded for the connection. Sockets and their buffers are made once. Nothing here
-//! allocates afterwards, except for an answer that finds no slot. Every loop is bounded by the settings or by a constant.
+//! allocates afterwards, except for an answer that finds no slot, and for a connection whose path gets narrower. Every loop is bounded by the settings or by a constant.
 
 use core::net::SocketAddr;
 
