@@ -25,7 +25,7 @@ SEED ?=
 
 BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
 GUESTS := tests/setup/build-guests.sh
-FIGURES := launch churn density quantum fair invoke chain middlebox ping idle
+FIGURES := launch churn density quantum fair invoke chain middlebox ping memcached http idle
 
 .DEFAULT_GOAL := build
 .PHONY: build run test check test-unit test-integration hostile loom fuzz soak wakeups bench counts report install install-run install-test \

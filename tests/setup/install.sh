@@ -14,8 +14,8 @@ go_packages=(curl ca-certificates)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, what counts, and
 # the memcached that `samples/memcached` is compared with.
 [ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind memcached)
-# The peers of the figures: dpdk-testpmd, the kernel's packet filter, a traffic generator.
-bench_packages=(dpdk-dev nftables iperf3 git)
+# The peers of the figures: dpdk-testpmd, the kernel's packet filter, servers, traffic generators.
+bench_packages=(dpdk-dev nftables memcached nginx-light iperf3 wrk git)
 # The free memory in huge pages that a figure needs.
 bench_huge_mib=384
 # The program that makes the book in docs.
@@ -44,7 +44,16 @@ apt_install() {
     fi
     apt_get install --yes --no-install-recommends "$@" || die "apt-get could not install $*; its own words are above"
 }
-apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >/dev/null; }
+# A package with a server does not start it: nobody here asked for one on the machine's own network.
+policy=/usr/sbin/policy-rc.d
+apt_get() {
+    if [ ! -e $policy ]; then
+        trap 'rm -f $policy' EXIT
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod +x $policy
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >/dev/null
+}
 
 install_packages() {
     command -v dpkg-query apt-get >/dev/null || die "this is no Debian, where these packages would be installed:" \

@@ -2,4 +2,5 @@
 
 pub(crate) mod checksum;
 pub(crate) mod newcomers;
+pub(crate) mod port;
 pub(crate) mod prober;

@@ -26,7 +26,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use pinion_runtime::memory::allocator::Allocator;
 
-use crate::figures::{chain, churn, density, fair, idle, invoke, launch, middlebox, ping, quantum};
+use crate::figures::{chain, churn, density, fair, http, idle, invoke, launch, memcached, middlebox, ping, quantum};
 use crate::measurement::outcome::Outcome;
 use crate::measurement::run::{Common, Run};
 
@@ -47,6 +47,8 @@ enum Command {
     Chain(Measured<chain::Options>),
     Middlebox(Measured<middlebox::Options>),
     Ping(Measured<ping::Options>),
+    Memcached(Measured<memcached::Options>),
+    Http(Measured<http::Options>),
     Idle(Measured<idle::Options>),
     Launch(Measured<launch::Options>),
     Churn(Measured<churn::Options>),
@@ -72,6 +74,8 @@ fn main() -> ExitCode {
         Command::Chain(figure) => measured("chain", figure, chain::run),
         Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),
         Command::Ping(figure) => measured("ping", figure, ping::run),
+        Command::Http(figure) => measured("http", figure, http::run),
+        Command::Memcached(figure) => measured("memcached", figure, memcached::run),
         Command::Idle(figure) => measured("idle", figure, idle::run),
         Command::Launch(figure) => measured("launch", figure, launch::run),
         Command::Churn(figure) => measured("churn", figure, churn::run),

@@ -1,6 +1,7 @@
 //! The meaning of each figure's JSON, in words and curves: only this module knows the figures' keys, and the papers' values.
 
 mod clients;
+mod services;
 mod sharing;
 
 use anyhow::Context;
@@ -17,7 +18,7 @@ pub(super) struct Figure {
     pub(super) read: fn(Value) -> anyhow::Result<Results>,
 }
 
-pub(super) const FIGURES: [Figure; 10] = [
+pub(super) const FIGURES: [Figure; 12] = [
     Figure { name: "launch", read: clients::launch },
     Figure { name: "churn", read: clients::churn },
     Figure { name: "density", read: clients::density },
@@ -27,6 +28,8 @@ pub(super) const FIGURES: [Figure; 10] = [
     Figure { name: "chain", read: chain },
     Figure { name: "middlebox", read: middlebox },
     Figure { name: "ping", read: ping },
+    Figure { name: "memcached", read: services::memcached },
+    Figure { name: "http", read: services::http },
     Figure { name: "idle", read: idle },
 ];
 

@@ -20,8 +20,9 @@ use pinion_tests::until::{SOON, until};
 
 /// The server's interface.
 pub(crate) const PORT: &str = "port0";
-const CLIENT_PORT: &str = "eth0";
-const CLIENT: &str = "10.77.0.10";
+/// The client's interface, and its address.
+pub(crate) const CLIENT_PORT: &str = "eth0";
+pub(crate) const CLIENT: &str = "10.77.0.10";
 
 /// The namespaces; removed when dropped.
 #[derive(Debug)]
@@ -44,18 +45,23 @@ impl Lab {
         lab
     }
 
-    /// Configures the kernel to answer pings itself.
+    /// Gives the kernel the server's address: it answers pings itself, and its programs can serve.
     pub(crate) fn answer_by_kernel(&self) {
         self.server.ip(&format!("address add {NODE}/24 dev {PORT}"));
     }
 
-    /// Starts a node on the server's interface, with these settings before its ports, whose `icmp-echo` answers pings.
-    pub(crate) fn answer_by_node(&self, settings: &str) -> Node {
+    /// Starts a node on the server's interface, with these settings before its ports.
+    pub(crate) fn start_node(&self, settings: &str) -> Node {
         let mut config = format!("{settings}\n[[port]]\nname = \"lan\"\n");
         let (server, addresses) = (self.server.name(), format!("[\"{NODE}/24\"]"));
         write!(config, "device = \"net_af_xdp0,iface={PORT}\"\nnamespace = \"{server}\"\naddresses = {addresses}\n")
             .expect("memory takes all");
-        let node = Node::started(&config);
+        Node::started(&config)
+    }
+
+    /// Starts a node as [`Self::start_node`] does, whose `icmp-echo` answers pings.
+    pub(crate) fn answer_by_node(&self, settings: &str) -> Node {
+        let node = self.start_node(settings);
         node.apply(echo("per-client").text());
         until("instance of the chain that answers pings", SOON, || {
             node.cli().get("instances").iter().any(|instance| instance["state"] == "cached").then_some(())

@@ -12,11 +12,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use pinion_gateway::port::Port;
-use pinion_gateway::port::dpdk::{self, DpdkPool, PortConfig};
+use pinion_gateway::port::dpdk::DpdkPool;
 use pinion_tests::machine::process::run;
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::product::build::sample;
@@ -26,6 +26,7 @@ use pinion_tests::until::until;
 use tempfile::TempDir;
 
 use super::frames::{Link, SERVER_PORT, address};
+use crate::clients::port;
 use crate::measurement::run::Cores;
 use crate::systems::lab::silence;
 use crate::systems::testpmd::Testpmd;
@@ -40,11 +41,8 @@ const MIDDLEBOX_MAC: &str = "02:70:69:6e:02:02";
 const MEMIF: &str = "socket-abstract=no,rsize=12";
 const AF_PACKET: &str = "framesz=2048,framecnt=4096,qdisc_bypass=1";
 
-/// Includes the start of the other side.
-const LINK_MAX: Duration = Duration::from_secs(30);
-/// A net_memif device requests its link once. A peer whose socket exists but whose port has not started refuses the request.
-const ASKED_FOR: Duration = Duration::from_millis(250);
-const ASK_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest wait for ready instances.
+const READY_MAX: Duration = Duration::from_secs(30);
 
 /// Instances that are ready for the next clients.
 const CACHE: usize = 256;
@@ -135,17 +133,6 @@ impl Keeps {
     }
 }
 
-fn open(pool: &DpdkPool, name: &str, device: &str, namespace: Option<PathBuf>) -> anyhow::Result<Box<dyn Port>> {
-    let config = PortConfig { link_timeout: ASKED_FOR, network_namespace: namespace, ..PortConfig::new(name, device) };
-    let deadline = Instant::now() + LINK_MAX;
-    loop {
-        match dpdk::open(&config, pool) {
-            Err(_) if Instant::now() < deadline => thread::sleep(ASK_INTERVAL),
-            opened => return opened.with_context(|| format!("the generator's port {name}")),
-        }
-    }
-}
-
 /// The sockets of both directions, which the middlebox serves.
 struct Sockets {
     folder: TempDir,
@@ -171,7 +158,7 @@ impl Sockets {
     fn open(&self, pool: &DpdkPool) -> anyhow::Result<(Box<dyn Port>, Box<dyn Port>)> {
         let port = |number: usize| {
             let device = format!("net_memif{number},role=client,socket={},{MEMIF}", self.path(number).display());
-            open(pool, SIDES[number], &device, None)
+            port::open(pool, SIDES[number], &device, None)
         };
         Ok((port(0)?, port(1)?))
     }
@@ -212,7 +199,7 @@ fn await_instances(node: &Node) -> anyhow::Result<()> {
         let status = node.cli().chain_status(TENANT, CHAIN);
         (status["ready"].as_u64() >= Some(CACHE as u64)).then_some(())
     };
-    until("full cache of functions", LINK_MAX, ready);
+    until("full cache of functions", READY_MAX, ready);
     Ok(())
 }
 
@@ -253,8 +240,8 @@ fn receive_on(namespace: &Namespace, interface: &str, core: usize) {
 
 fn af_packet_ports(pool: &DpdkPool, namespace: &Namespace) -> anyhow::Result<(Box<dyn Port>, Box<dyn Port>)> {
     let device = |number: usize, interface: &str| format!("net_af_packet{number},iface={interface},{AF_PACKET}");
-    let out = open(pool, "out", &device(0, "out"), Some(namespace.path()))?;
-    let back = open(pool, "back", &device(1, "back"), Some(namespace.path()))?;
+    let out = port::open(pool, "out", &device(0, "out"), Some(namespace.path()))?;
+    let back = port::open(pool, "back", &device(1, "back"), Some(namespace.path()))?;
     Ok((out, back))
 }
 
