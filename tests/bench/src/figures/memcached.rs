@@ -36,8 +36,8 @@ const TRIALS: u32 = 3;
 /// sets of random items that are all there. The node gives each client an instance of the function memcached; beside it there is a process of
 /// Debian's memcached for each, with one serving thread, as Debian configures it. Both are on the second core, behind one end of a veth pair:
 /// the node, with gateway, MMA and worker in one thread, by net_af_xdp, the processes by the kernel. The generator is the same for both: one thread
-/// that polls the other end by net_af_packet on the first core, where the kernel also takes what it sends as far as the node's ring or the process's
-/// socket. It sends evenly, one client after the other, whether or not replies come. A time runs from when a request was to be sent until
+/// that polls the other end by net_af_packet on the first core, where the kernel also takes what it sends as far as the process's socket; the
+/// node takes that itself (idle = "busy"). Between bursts it yields to the kernel's threads there. It sends evenly, one client after the other, whether or not replies come. A time runs from when a request was to be sent until
 /// its reply was read. A request without a reply within half a second after the last one is lost, as is one that could not be sent in time. Every reply is
 /// compared with what was stored; a wrong one fails the run.
 ///
@@ -127,6 +127,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::new(&figures, summary(&figures));
     outcome.node_was_on(run.cores.together());
     outcome.describe("generator", "polls on the first core");
+    outcome.describe("idle", "busy");
     Ok(outcome)
 }
 
@@ -188,7 +189,7 @@ impl Bench<'_> {
     fn offer(&self, who: &str, server: &mut Server, loads: [u64; 2]) -> anyhow::Result<[Offered; 2]> {
         self.run.progress.step(&format!("times and losses of {who}, {} instances", server.instances()));
         self.with_generator(server, |generator| {
-            let mut offer = |per_second: u64| {
+            let mut offer = |per_second: u64| -> anyhow::Result<Offered> {
                 let offered = generator.offer(per_second, self.run.time)?;
                 capacity::check(&offered)?;
                 Ok(offered)

@@ -102,3 +102,19 @@ fn configuration(folder: &Path) -> String {
 pub(crate) fn address() -> anyhow::Result<Ipv4Addr> {
     NODE.parse().context("the node's address")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_file_is_as_long_as_the_help_says() {
+        assert_eq!(content().len(), 604);
+    }
+
+    #[test]
+    fn nginx_has_one_worker_and_no_bound_on_a_connections_requests() {
+        let text = configuration(Path::new("/somewhere"));
+        assert!(text.contains("worker_processes 1;") && text.contains("keepalive_requests 1000000000;"), "{text}");
+    }
+}

@@ -12,8 +12,8 @@ use serde::Deserialize;
 const SAYS: &str = r#"
 done = function(summary, latency, requests)
     local errors = summary.errors
-    print(string.format('{"requests":%d,"duration_us":%d,"bytes":%d,"p50_us":%d,"p99_us":%d,"failed":%d}',
-        summary.requests, summary.duration, summary.bytes, latency:percentile(50), latency:percentile(99),
+    print(string.format('{"requests":%d,"duration_us":%d,"p50_us":%d,"p99_us":%d,"failed":%d}',
+        summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
         errors.connect + errors.read + errors.write + errors.status + errors.timeout))
 end
 "#;
@@ -23,7 +23,6 @@ end
 pub(crate) struct Asked {
     pub(crate) requests: u64,
     pub(crate) duration_us: u64,
-    pub(crate) bytes: u64,
     pub(crate) p50_us: f64,
     pub(crate) p99_us: f64,
     failed: u64,

@@ -57,8 +57,11 @@ impl Server {
     /// Starts a node whose clients get an instance each.
     pub(crate) fn node(cores: Cores, instances: usize, over: Over) -> Self {
         let lab = Lab::new();
-        let node =
-            lab.start_node(&format!("{}[limits]\nfwps_max = {}\n", cores.together().node_config(), instances + 64));
+        let node = lab.start_node(&format!(
+            "idle = \"busy\"\n{}[limits]\nfwps_max = {}\n",
+            cores.together().node_config(),
+            instances + 64
+        ));
         node.apply(manifest(over).text());
         node.await_instance(TENANT, CHAIN);
         Self { running: Running::Node { _node: node }, lab, instances, replies: Replies::Memcached, has_ports: false }
