@@ -22,7 +22,7 @@ const START_MAX: Duration = Duration::from_secs(30);
 
 /// A small file beside nginx, and one connection's throughput
 ///
-/// wrk, with one thread on the first core, asks for a file of 604 bytes on so many connections, which it keeps, and on each again as soon as the
+/// wrk, with one thread on the first core, asks for a file of 605 bytes on so many connections, which it keeps, and on each again as soon as the
 /// reply is there. The server is on the second core behind one end of a veth pair: a node with gateway, MMA and worker in one thread and one
 /// instance of the function http-server, by net_af_xdp; then nginx with one worker, by the kernel. Times are wrk's. A reply with another
 /// status than 200 fails the run, and the file is compared byte by byte once before.

@@ -24,15 +24,15 @@ const REQUESTS_MAX: u64 = 1_000_000_000;
 const TENANT: &str = "web";
 const CHAIN: &str = "http-server";
 
-/// Returns the content of the small file: as long as the page that nginx comes with.
+/// Returns the content of the small file, a line: as long as the page that nginx comes with.
 pub(crate) fn content() -> String {
-    "<p>What is asked for most is short.</p>".repeat(15) + "<p>That is all.</p>"
+    "<p>What is asked for most is short.</p>".repeat(15) + "<p>That is all.</p>\n"
 }
 
 /// Starts a node in a lab, with one instance for all connections.
 pub(crate) fn node(lab: &Lab, cores: Cores) -> Node {
     let node = lab.start_node(&cores.together().node_config());
-    let config = format!("connections 128\\nrequests {REQUESTS_MAX}\\nfill {BULK} {BULK_BYTES}\\npage / {}", content());
+    let config = format!("connections 128\\nrequests {REQUESTS_MAX}\\nfill {BULK} {BULK_BYTES}\\npage / {}", content().trim_end());
     node.apply(
         Manifest::of(TENANT)
             .module(CHAIN, &sample(CHAIN))
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_small_file_is_as_long_as_the_help_says() {
-        assert_eq!(content().len(), 604);
+        assert_eq!(content().len(), 605);
     }
 
     #[test]
