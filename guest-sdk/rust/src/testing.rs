@@ -267,14 +267,12 @@ impl<F: Function> Harness<F> {
         verdicts
     }
 
-    /// Returns when the function is called next, if no packets come: at a step of the clock, and later than now.
+    /// Returns when the function is called next, if no packets come.
     fn due_ns(&self) -> Option<u64> {
         if self.finished {
             return None;
         }
-        let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
-        let deadline_ns = self.function.deadline_ns()?.checked_next_multiple_of(CLOCK_STEP_NS)?;
-        Some(deadline_ns.max(next_step_ns))
+        due_ns(self.function.deadline_ns()?)
     }
 
     /// Returns whether the function has [finished](crate::finish): it gets no more frames.
@@ -294,6 +292,12 @@ impl<F: Function> Harness<F> {
     pub fn function(&mut self) -> &mut F {
         &mut self.function
     }
+}
+
+/// Returns when a deadline is noticed: at a step of the clock, and later than now. `None` if that is never.
+fn due_ns(deadline_ns: u64) -> Option<u64> {
+    let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
+    Some(deadline_ns.checked_next_multiple_of(CLOCK_STEP_NS)?.max(next_step_ns))
 }
 
 fn direction_flag(direction: Direction) -> u16 {

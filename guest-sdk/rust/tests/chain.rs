@@ -3,9 +3,13 @@
 #![cfg(not(target_family = "wasm"))]
 
 use pinion_sdk::headers::{Headers, Mac, Pair, set_macs, swap_macs};
-use pinion_sdk::testing::{Chain, Departure, Edge, Exit, Frame, Harness, advance_clock_ns, message, payload};
+use pinion_sdk::metrics::Counter;
+use pinion_sdk::testing::{
+    Chain, Departure, Edge, Exit, Frame, Harness, LoopHarness, advance_clock_ns, message, payload, take_log,
+};
 use pinion_sdk::{
-    Batch, Checksum, Direction, Function, Held, InitError, Message, Packet, PacketFunction, Slots, clock,
+    Batch, Checksum, Direction, Function, Held, InitError, Io, Looping, Message, Packet, PacketFunction, Slots, clock,
+    info,
 };
 
 /// Adds its name to each frame, and does what the frame's first byte says to this stage.
@@ -289,4 +293,94 @@ fn what_a_stage_makes_goes_its_way_and_after_its_end_frames_go_nowhere() {
     let harness: &mut Harness<Twin> = chain.harness(3);
     assert!(harness.finished());
     assert_eq!(seen(&chain.deliver_from(0, &[&[b'.'; 20]])), [(Some(0), 3, Exit::InstanceEnded)]);
+}
+
+/// Collects packets, and sends them on together a millisecond after the first one. A packet that begins with its configuration ends it.
+struct Collector {
+    end: u8,
+    batches: Counter,
+}
+
+impl Looping for Collector {
+    fn init(config: &[u8]) -> Result<Self, InitError> {
+        let end = *config.first().ok_or("the byte that ends it is needed")?;
+        Ok(Self { end, batches: Counter::new("batches", "Batches sent on.") })
+    }
+
+    fn run(&mut self, io: &mut Io<'_>) {
+        loop {
+            let mut collected: Vec<Held> = io.wait().map(Packet::hold).collect();
+            let until_ns = clock::now_ns() + 1_000_000;
+            while let Some(more) = io.wait_until(until_ns) {
+                collected.extend(more.map(Packet::hold));
+            }
+            let mut is_over = false;
+            for held in collected {
+                let packet = io.slots().take(held);
+                is_over |= packet.data()[0] == self.end;
+                packet.send();
+            }
+            self.batches.increment();
+            if is_over {
+                info!("the end");
+                return;
+            }
+        }
+    }
+}
+
+/// A function with a loop between two of the usual form.
+fn with_a_loop() -> Chain {
+    let chain = Chain::new().stage::<Marker>(b"A").unwrap().looping_stage::<Collector>(b"!").unwrap();
+    chain.stage::<Marker>(b"C").unwrap().egress(1).reverse(&[1], 0)
+}
+
+#[test]
+fn a_stage_with_a_loop_gets_what_others_send_and_the_time_of_all() {
+    let mut chain = with_a_loop();
+    assert_eq!(chain.deliver_from(0, &[&[b'.'; 20]]), []);
+    assert_eq!(chain.let_pass_ns(500_000), []);
+    assert_eq!(chain.deliver_from(1, &[&[b'.'; 20]]), []);
+    assert_eq!(chain.let_pass_ns(499_000), []);
+    let left = chain.let_pass_ns(1_000);
+    let passed = |at: usize| (str::from_utf8(&left[at].bytes[20..]).unwrap(), left[at].exit, left[at].stage);
+    assert_eq!([passed(0), passed(1)], [("A>C>", Exit::Port(1), 2), ("C<A<", Exit::Port(0), 0)]);
+    assert_eq!((left.len(), clock::now_ns()), (2, 1_000_000));
+    let harness: &mut LoopHarness<Collector> = chain.loop_harness(1);
+    assert_eq!(harness.metric("batches", &[]), Some(1));
+}
+
+#[test]
+fn stages_with_loops_wait_one_after_another_and_each_for_its_own_deadline() {
+    let mut chain = Chain::new().looping_stage::<Collector>(b"!").unwrap().looping_stage::<Collector>(b"!").unwrap();
+    assert_eq!(chain.deliver(&[&[b'1'; 20]]), []);
+    assert_eq!(chain.let_pass_ns(1_500_000), []);
+    assert_eq!(chain.deliver(&[&[b'2'; 20]]), []);
+    let first: Vec<u8> = chain.let_pass_ns(500_000).iter().map(|left| left.bytes[0]).collect();
+    let second: Vec<u8> = chain.let_pass_ns(1_500_000).iter().map(|left| left.bytes[0]).collect();
+    assert_eq!((first, second), (vec![b'1'], vec![b'2']));
+}
+
+#[test]
+fn after_the_end_of_a_loop_frames_go_nowhere() {
+    let mut chain = with_a_loop();
+    assert_eq!(chain.deliver_from(0, &[&[b'!'; 20]]), []);
+    let exits = |left: &[Departure]| left.iter().map(|it| (it.stage, it.exit)).collect::<Vec<_>>();
+    assert_eq!(exits(&chain.let_pass_ns(5_000_000)), [(2, Exit::Port(1))]);
+    assert_eq!(take_log()[0].1, "the end");
+    assert!(chain.loop_harness::<Collector>(1).finished());
+    assert_eq!(exits(&chain.deliver_from(0, &[&[b'.'; 20]])), [(1, Exit::InstanceEnded)]);
+    assert_eq!(exits(&chain.let_pass_ns(5_000_000)), []);
+}
+
+#[test]
+#[should_panic(expected = "the byte that ends it is needed")]
+fn a_stage_with_a_loop_can_refuse_its_configuration() {
+    Chain::new().looping_stage::<Collector>(b"").unwrap();
+}
+
+#[test]
+#[should_panic(expected = "stage 0 has no ")]
+fn a_stage_of_the_usual_form_has_no_loops_harness() {
+    three().loop_harness::<Collector>(0);
 }

@@ -2,13 +2,11 @@
 
 #![cfg(all(feature = "tables", not(target_family = "wasm")))]
 
-#[allow(dead_code)] // a part of it is used
-mod frames;
+use core::net::Ipv6Addr;
 
-use frames::{ethernet, ipv4, ipv6};
 use pinion_sdk::fragments::{Arrival, Fragments, Limits, Loss};
-use pinion_sdk::headers::{Addresses, Headers, Pair, UDP};
-use pinion_sdk::testing::{Harness, Outcome, Verdict, advance_clock_ns};
+use pinion_sdk::headers::{Headers, UDP};
+use pinion_sdk::testing::{Frame, Harness, Outcome, Verdict, advance_clock_ns};
 use pinion_sdk::{Batch, Function, InitError, SLOT_COUNT_DEFAULT, Slots, clock};
 use proptest::prelude::*;
 
@@ -83,21 +81,15 @@ impl Datagram {
             let [high, low] = self.port.to_be_bytes();
             payload[..8].copy_from_slice(&[0, 9, high, low, 0, 0, 0, 0]);
         }
-        let id = self.id.to_be_bytes();
-        if self.is_v6 {
+        let [high, low] = self.host.to_be_bytes();
+        let part = if self.is_v6 {
             // A host of a /64 network of its own. Later fragments state another protocol.
-            let source = (0xfd00 << 112) | (u128::from(self.host) << 64) | 1;
-            let addresses = Addresses::V6(Pair { source, destination: 0xfd << 120 });
-            let [high, low] = (start as u16 | u16::from(more)).to_be_bytes();
             let stated = if start == 0 { UDP } else { 59 };
-            let part = [&[stated, 0, high, low, 0, 0, id[0], id[1]][..], &payload].concat();
-            return ethernet(&[], [0x86, 0xdd], &ipv6(44, addresses, &part));
-        }
-        let addresses = Addresses::V4(Pair { source: 0x0a00_0000 | u32::from(self.host), destination: 0x0a01_0000 });
-        let field = ((start / 8) as u16 | if more { 0x2000 } else { 0 }).to_be_bytes();
-        let mut datagram = ipv4(UDP, addresses, field, &payload);
-        datagram[4..6].copy_from_slice(&id);
-        ethernet(&[], [0x08, 0], &datagram)
+            Frame::other(stated, Ipv6Addr::new(0xfd00, 0, 0, self.host, 0, 0, 0, 1), "fd::")
+        } else {
+            Frame::other(UDP, [10, 0, high, low], [10, 1, 0, 0])
+        };
+        part.id(self.id.into()).fragment(start as u16, more).payload(&payload).bytes()
     }
 
     /// Splits it into fragments of 8 bytes, the last one shorter.

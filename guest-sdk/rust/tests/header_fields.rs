@@ -460,6 +460,34 @@ proptest! {
         }
     }
 
+    #[test]
+    fn of_a_whole_message_of_one_protocol_the_same_headers_are_read(
+        frame in any_frame(), fragment in proptest::option::of((0_u16..3, any::<bool>())),
+        changes in proptest::collection::vec((0_usize..60, any::<u8>()), 0..3), len in any::<prop::sample::Index>(), is_cut: bool,
+    ) {
+        let frame = match fragment {
+            Some((offset, more)) => frame.fragment(8 * offset, more),
+            None => frame,
+        };
+        let mut frame = frame.bytes();
+        for (at, byte) in changes {
+            let at = 12 + at % (frame.len() - 12);
+            frame[at] = byte;
+        }
+        if is_cut {
+            frame.truncate(len.index(frame.len()));
+        }
+        let read = Headers::of(&frame);
+        let is_alone = |headers: &Headers| headers.fragment.is_none() && headers.at.transport - headers.at.network == headers.ip().header_len;
+        let expected = |protocols: [u8; 2]| read.ok().filter(|it| is_alone(it) && protocols.contains(&it.protocol));
+        prop_assert_eq!(Headers::of_udp(&frame).ok().flatten(), expected([UDP; 2]));
+        let icmp = |it: &Headers| it.protocol == it.addresses.icmp();
+        prop_assert_eq!(Headers::of_icmp(&frame).ok().flatten(), expected([ICMP, ICMPV6]).filter(icmp));
+        for alone in [Headers::of_udp(&frame), Headers::of_icmp(&frame)] {
+            prop_assert!(alone.is_ok() || read.is_err(), "what cannot be read of one protocol cannot be read at all");
+        }
+    }
+
     /// All that [`Headers::of`] reads has the IP header that [`Ip::of`] reads.
     #[test]
     fn the_ip_header_alone_is_that_of_the_headers(frame in any_frame(), changes in proptest::collection::vec((0_usize..60, any::<u8>()), 0..4)) {

@@ -2,15 +2,21 @@
 
 #![cfg(not(target_family = "wasm"))]
 
-mod frames;
-
-use frames::{Kind, ethernet, ipv4, ipv6, packet, quoting};
-use pinion_sdk::checksum;
 use pinion_sdk::headers::{
     Addresses, CannotRewrite, Fragment, Headers, ICMP, ICMPV6, NoReport, Offsets, Pair, TCP, UDP, Unreadable,
 };
+use pinion_sdk::testing::Frame;
 use proptest::prelude::*;
 use smoltcp::wire::{Icmpv4Packet, Icmpv6Packet, Ipv4Packet, Ipv6Packet, TcpPacket, UdpPacket};
+
+/// The payload's kind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Tcp,
+    Udp,
+    /// An echo request; the source port is its identifier.
+    Echo,
+}
 
 const KINDS: [Kind; 3] = [Kind::Tcp, Kind::Udp, Kind::Echo];
 
@@ -20,6 +26,44 @@ fn v4(source: u32, destination: u32) -> Addresses {
 
 fn v6(source: u128, destination: u128) -> Addresses {
     Addresses::V6(Pair { source, destination })
+}
+
+/// Makes a whole packet with correct checksums.
+fn packet(kind: Kind, addresses: Addresses, source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
+    let (from, to) = (addresses.source(), addresses.destination());
+    let frame = match kind {
+        Kind::Tcp => Frame::tcp((from, source), (to, destination)),
+        Kind::Udp => Frame::udp((from, source), (to, destination)),
+        Kind::Echo => Frame::echo_request(from, to).echo(source, 1),
+    };
+    frame.payload(payload).bytes()
+}
+
+/// Makes a packet of any protocol.
+fn other(protocol: u8, addresses: Addresses, payload: &[u8]) -> Frame {
+    Frame::other(protocol, addresses.source(), addresses.destination()).payload(payload)
+}
+
+/// Makes a fragment of IPv4.
+fn part_v4(protocol: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    other(protocol, v4(1, 2), payload).fragment(offset, more).bytes()
+}
+
+/// Makes a fragment of IPv6 with this next header in its own header.
+fn part_v6(next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    other(next_header, v6(1, 2), payload).id(0x1_0002).fragment(offset, more).bytes()
+}
+
+/// Makes a router's error about a packet with this beginning: destination unreachable.
+fn quoting(packet: &[u8]) -> Vec<u8> {
+    let error = if packet[0] >> 4 == 4 {
+        let back_to: [u8; 4] = packet[12..16].try_into().unwrap();
+        Frame::icmp("10.11.12.13", back_to, 3, 0, [0; 4])
+    } else {
+        let back_to: [u8; 16] = packet[8..24].try_into().unwrap();
+        Frame::icmp("::abcd", back_to, 1, 0, [0; 4])
+    };
+    error.payload(packet).bytes()
 }
 
 /// Returns whether every checksum of the frame is correct, as smoltcp computes it.
@@ -56,9 +100,8 @@ fn all_headers_are_read_with_their_offsets() {
 
 #[test]
 fn tags_and_extension_headers_shift_the_offsets() {
-    let hop_by_hop = [&[UDP, 0, 1, 4, 0, 0, 0, 0][..], &[0x14, 0xe9, 0, 53, 0, 8, 0, 0]].concat();
-    let tags = [0x88, 0xa8, 0, 5, 0x81, 0, 0, 7];
-    let headers = Headers::of(&ethernet(&tags, [0x86, 0xdd], &ipv6(0, v6(1, 2), &hop_by_hop))).unwrap();
+    let frame = Frame::udp("[::1]:5353", "[::2]:53").service_vlan(5).vlan(7).extension(0, &[1, 4]).bytes();
+    let headers = Headers::of(&frame).unwrap();
     assert_eq!((headers.vlan_tags, headers.protocol), (2, UDP));
     assert_eq!(headers.ports, Some(Pair { source: 5353, destination: 53 }));
     assert_eq!(headers.at, Offsets { network: 22, transport: 70, payload: 78, end: 78 });
@@ -66,23 +109,15 @@ fn tags_and_extension_headers_shift_the_offsets() {
 
 #[test]
 fn fragments_share_an_identification_and_only_the_first_has_ports() {
-    let part = |fragment: [u8; 2]| ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), fragment, &[7; 16]));
-    let first = Headers::of(&part([0x20, 0])).unwrap();
+    let first = Headers::of(&part_v4(UDP, 0, true, &[7; 16])).unwrap();
     assert_eq!(first.fragment, Some(Fragment { id: 1, offset: 0, more: true }));
     assert!(first.ports.is_some() && first.flow().is_some());
-    let last = Headers::of(&part([0, 2])).unwrap();
+    let last = Headers::of(&part_v4(UDP, 16, false, &[7; 16])).unwrap();
     assert_eq!(last.fragment, Some(Fragment { id: 1, offset: 16, more: false }));
     assert_eq!((last.ports, last.flow()), (None, None));
     let of_v6 = Headers::of(&part_v6(UDP, 32, true, &[7; 16])).unwrap();
     assert_eq!(of_v6.fragment, Some(Fragment { id: 0x1_0002, offset: 32, more: true }));
     assert_eq!((of_v6.ports, of_v6.flow()), (None, None));
-}
-
-/// Makes a fragment of IPv6 with this next header in its own header.
-fn part_v6(next_header: u8, offset: u16, more: bool, payload: &[u8]) -> Vec<u8> {
-    let [high, low] = (offset | u16::from(more)).to_be_bytes();
-    let part = [&[next_header, 0, high, low, 0, 1, 0, 2][..], payload].concat();
-    ethernet(&[], [0x86, 0xdd], &ipv6(44, v6(1, 2), &part))
 }
 
 /// Protocols that a later fragment may state: TCP and others.
@@ -146,14 +181,13 @@ fn a_first_fragment_contains_the_type_of_its_icmp_message() {
     let options = [ICMPV6, 0, 1, 4, 0, 0, 0, 0];
     for (message, is_read) in [(&[1, 0, 0, 0, 0, 0, 0, 0][..], true), (&[1, 0, 0, 0], false), (&[], false)] {
         let v6 = part_v6(60, 0, true, &[&options, message].concat());
-        let v4 = ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0x20, 0], message));
-        for frame in [v6, v4] {
+        for frame in [v6, part_v4(ICMP, 0, true, message)] {
             let read = Headers::of_part(&frame);
             assert_eq!(read.map(|it| it.icmp.is_some()).ok(), is_read.then_some(true), "{read:?}");
             assert_eq!(Headers::of(&frame), read);
         }
         // In one piece nothing can follow, so the receiver judges it.
-        let whole = ethernet(&[], [0x08, 0], &ipv4(ICMP, self::v4(1, 2), [0, 0], message));
+        let whole = other(ICMP, v4(1, 2), message).bytes();
         assert_eq!(Headers::of(&whole).map(|it| it.icmp.is_some()), Ok(is_read));
     }
 }
@@ -165,9 +199,9 @@ fn fragments_of_a_datagram_are_alike_without_ports() {
     for next_header in NEXT_HEADERS {
         assert_eq!(Headers::of(&part_v6(next_header, 32, false, &udp)).unwrap().without_ports(), of_first);
     }
-    let of_v4 = |fragment| Headers::of(&ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), fragment, &udp))).unwrap();
-    assert_eq!(of_v4([0x20, 0]).without_ports(), of_v4([0, 2]).without_ports());
-    assert_eq!(of_v4([0, 0]).without_ports().protocol, UDP);
+    let of_v4 = |offset, more| Headers::of(&part_v4(UDP, offset, more, &udp)).unwrap();
+    assert_eq!(of_v4(0, true).without_ports(), of_v4(16, false).without_ports());
+    assert_eq!(of_v4(0, false).without_ports().protocol, UDP);
 }
 
 #[test]
@@ -180,16 +214,13 @@ fn contradictory_headers_are_refused() {
     assert!(tcp(5).is_ok());
     assert_eq!(tcp(4), Err(Unreadable::Malformed));
     assert_eq!(tcp(6), Err(Unreadable::Malformed));
-    let overlapping = ethernet(&[], [0x08, 0], &ipv4(TCP, v4(1, 2), [0, 1], &[0; 16]));
-    assert_eq!(Headers::of(&overlapping), Err(Unreadable::OverlappingFragment));
+    assert_eq!(Headers::of(&part_v4(TCP, 8, false, &[0; 16])), Err(Unreadable::OverlappingFragment));
     let mut long_header = packet(Kind::Udp, v4(1, 2), 1, 2, b"");
     long_header[14] = 0x4f;
     assert_eq!(Headers::of(&long_header), Err(Unreadable::Malformed));
-    assert_eq!(Headers::of(&ethernet(&[], [0x08, 0x06], &[0; 28])), Err(Unreadable::NotIp));
-    assert_eq!(
-        Headers::of(&ethernet(&[0x81, 0, 0, 7].repeat(3), [0x08, 0], &[0; 40])),
-        Err(Unreadable::TooManyHeaders)
-    );
+    let udp = other(UDP, v4(1, 2), &[0; 8]);
+    assert_eq!(Headers::of(&udp.clone().ethertype(0x0806).bytes()), Err(Unreadable::NotIp));
+    assert_eq!(Headers::of(&udp.vlan(7).vlan(7).vlan(7).bytes()), Err(Unreadable::TooManyHeaders));
 }
 
 #[test]
@@ -262,11 +293,9 @@ fn an_error_that_hosts_act_on_reports_on_a_packet_of_the_host_that_it_is_address
 fn a_quoted_first_fragment_has_ports_and_a_later_one_has_none() {
     let ports = [0x13, 0x88, 0, 53, 0, 40, 0, 0];
     for (offset, has_ports) in [(0, true), (8, false), (1448, false)] {
-        let part = ((offset / 8) | 0x2000_u16).to_be_bytes();
-        let v4_part = ipv4(UDP, v4(9, 2), part, &ports);
-        let with_options = [&[0x46], &v4_part[1..20], &[1; 4], &v4_part[20..]].concat();
-        let v6_part = part_v6(UDP, offset, true, &ports)[14..].to_vec();
-        for about in [v4_part, with_options, v6_part] {
+        let part = |addresses| other(UDP, addresses, &ports).fragment(offset, true);
+        let frames = [part(v4(9, 2)), part(v4(9, 2)).ip_options(&[1; 4]), part(v6(9, 2))];
+        for about in frames.map(|frame| frame.packet()) {
             let error = quoting(&about);
             let quoted = Headers::of(&error).unwrap().quoted(&error).unwrap();
             assert_eq!(quoted.ports, has_ports.then_some(Pair { source: 5000, destination: 53 }));
@@ -288,7 +317,7 @@ fn an_absent_udp_checksum_stays_absent() {
 
 #[test]
 fn only_the_addresses_of_a_later_fragment_change() {
-    let mut frame = ethernet(&[], [0x08, 0], &ipv4(UDP, v4(1, 2), [0, 2], &[7; 16]));
+    let mut frame = part_v4(UDP, 16, false, &[7; 16]);
     let mut headers = Headers::of(&frame).unwrap();
     headers.set_addresses(&mut frame, v4(3, 4)).unwrap();
     assert_eq!(frame[34..], [7; 16]);
@@ -311,10 +340,8 @@ fn a_change_that_does_not_apply_is_refused() {
 fn a_reply_of_zeros_keeps_a_checksum_that_receivers_accept() {
     // The fields after the checksum of an IPv4 echo reply: identifier, sequence number, payload.
     let reply = |id: u16, rest: &[u8]| {
-        let mut message = [&[0, 0, 0, 0], &id.to_be_bytes()[..], rest].concat();
-        let sum = checksum::of(&message);
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
-        ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0, 0], &message))
+        let sequence = u16::from_be_bytes([rest[0], rest[1]]);
+        Frame::echo_reply("0.0.0.1", "0.0.0.2").echo(id, sequence).payload(&rest[2..]).bytes()
     };
     for rest in [&[0, 0][..], &[0, 0, 0], &[0; 34], &[0xff, 0xff], &[0, 0, 0xff, 0xff], &[0, 1, 0xff, 0xfe]] {
         for old in [0, 1, 0x1234, 0xfffe, 0xffff] {
@@ -335,7 +362,7 @@ fn a_reply_of_zeros_keeps_a_checksum_that_receivers_accept() {
 fn checksums_of_incomplete_packets_are_updated_without_the_missing_data() {
     // The part of a reply that is present, with the checksum of the whole.
     let reply = |sum: u16, id: u16| [&[0, 0][..], &sum.to_be_bytes(), &id.to_be_bytes(), &[0; 10]].concat();
-    let first = |sum, id| ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0x20, 0], &reply(sum, id)));
+    let first = |sum, id| part_v4(ICMP, 0, true, &reply(sum, id));
     let mut frame = first(!7, 7);
     Headers::of(&frame).unwrap().set_ports(&mut frame, Pair { source: 0, destination: 0 }).unwrap();
     assert_eq!(frame, first(0xffff, 0));
@@ -347,10 +374,9 @@ fn checksums_of_incomplete_packets_are_updated_without_the_missing_data() {
 
 #[test]
 fn icmp_of_the_other_ip_version_is_not_changed() {
-    for (mut frame, addresses) in [
-        (ethernet(&[], [0x08, 0], &ipv4(ICMPV6, v4(1, 2), [0, 0], &[7; 16])), v4(3, 4)),
-        (ethernet(&[], [0x86, 0xdd], &ipv6(ICMP, v6(1, 2), &[7; 16])), v6(3, 4)),
-    ] {
+    for (mut frame, addresses) in
+        [(other(ICMPV6, v4(1, 2), &[7; 16]).bytes(), v4(3, 4)), (other(ICMP, v6(1, 2), &[7; 16]).bytes(), v6(3, 4))]
+    {
         let mut headers = Headers::of(&frame).unwrap();
         headers.set_addresses(&mut frame, addresses).unwrap();
         assert_eq!(frame[headers.at.transport..], [7; 16]);
@@ -522,10 +548,10 @@ proptest! {
 fn icmp_of_the_other_ip_version_is_not_read() {
     let message = [8, 0, 0, 0, 0, 1, 0, 1];
     for (frame, is_icmp) in [
-        (ethernet(&[], [0x08, 0], &ipv4(ICMP, v4(1, 2), [0, 0], &message)), true),
-        (ethernet(&[], [0x08, 0], &ipv4(ICMPV6, v4(1, 2), [0, 0], &message)), false),
-        (ethernet(&[], [0x86, 0xdd], &ipv6(ICMP, v6(1, 2), &message)), false),
+        (other(ICMP, v4(1, 2), &message), true),
+        (other(ICMPV6, v4(1, 2), &message), false),
+        (other(ICMP, v6(1, 2), &message), false),
     ] {
-        assert_eq!(Headers::of(&frame).unwrap().icmp.is_some(), is_icmp);
+        assert_eq!(Headers::of(&frame.bytes()).unwrap().icmp.is_some(), is_icmp);
     }
 }

@@ -4,10 +4,10 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
+use pinion_sdk::headers::Vlan;
 use pinion_sdk::net::testing::Network;
 use pinion_sdk::net::{Datagram, NoSlot, Server, Service, Settings, Sockets, Stream, UdpPeer};
-use pinion_sdk::testing::{Outcome, Verdict};
-use pinion_sdk::wire::{Ipv4Packet, Ipv6Packet, UdpPacket};
+use pinion_sdk::testing::{Frame, Outcome, Verdict};
 use pinion_sdk::{InitError, Packet, clock};
 
 const CLIENT_V4: &str = "10.0.0.1:5000";
@@ -97,54 +97,17 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A frame with a datagram between two ends, whose IP packet `change` may damage afterwards.
-fn frame(from: &str, to: &str, payload: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let (from, to) = (address(from), address(to));
-    let mut udp = vec![0; 8 + payload.len()];
-    let mut datagram = UdpPacket::new_unchecked(&mut udp);
-    datagram.set_src_port(from.port());
-    datagram.set_dst_port(to.port());
-    datagram.set_len(8 + payload.len() as u16);
-    datagram.payload_mut().copy_from_slice(payload);
-    datagram.fill_checksum(&from.ip().into(), &to.ip().into());
-    let (kind, mut ip) = match (from.ip(), to.ip()) {
-        (std::net::IpAddr::V4(source), std::net::IpAddr::V4(destination)) => {
-            let mut ip = vec![0; 20];
-            let mut packet = Ipv4Packet::new_unchecked(&mut ip);
-            packet.set_version(4);
-            packet.set_header_len(20);
-            packet.set_total_len(20 + udp.len() as u16);
-            packet.set_hop_limit(7);
-            packet.set_next_header(17.into());
-            packet.set_src_addr(source);
-            packet.set_dst_addr(destination);
-            packet.fill_checksum();
-            ([0x08, 0x00], ip)
-        }
-        (std::net::IpAddr::V6(source), std::net::IpAddr::V6(destination)) => {
-            let mut ip = vec![0; 40];
-            let mut packet = Ipv6Packet::new_unchecked(&mut ip);
-            packet.set_version(6);
-            packet.set_payload_len(udp.len() as u16);
-            packet.set_hop_limit(7);
-            packet.set_next_header(17.into());
-            packet.set_src_addr(source);
-            packet.set_dst_addr(destination);
-            ([0x86, 0xdd], ip)
-        }
-        _ => unreachable!("ends of one version"),
-    };
-    ip.extend_from_slice(&udp);
-    change(&mut ip);
-    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &kind, &ip].concat()
+/// A datagram of five bytes between two ends.
+fn datagram(from: &str, to: &str) -> Frame {
+    Frame::udp(from, to).payload(b"hello")
 }
 
 fn deliver(network: &mut Network<Server<Mixed>>, frame: &[u8]) -> Vec<Verdict> {
     network.harness.deliver(&[frame])
 }
 
-fn is_answered(frame: &[u8]) -> bool {
-    deliver(&mut network(), frame).iter().any(|verdict| verdict.outcome == Outcome::Replied)
+fn is_answered(frame: &Frame) -> bool {
+    deliver(&mut network(), &frame.bytes()).iter().any(|verdict| verdict.outcome == Outcome::Replied)
 }
 
 #[test]
@@ -175,16 +138,8 @@ fn datagrams_to_each_port_are_answered_from_it_over_both_versions() {
 
 #[test]
 fn an_answer_has_headers_of_its_own_and_the_vlan_tags_and_station_of_the_question() {
-    let plain = frame(CLIENT_V4, SERVICE_V4, b"hello", |_| ());
-    // A tag, and an IP header with 4 bytes of options.
-    let mut ip = plain[14..].to_vec();
-    ip.splice(20..20, [1, 1, 1, 0]);
-    let mut packet = Ipv4Packet::new_unchecked(&mut ip[..]);
-    packet.set_header_len(24);
-    packet.set_total_len(24 + 8 + 5);
-    packet.set_dscp(10);
-    packet.fill_checksum();
-    let tagged = [&plain[..12], &[0x81, 0, 0x60, 5], &plain[12..14], &ip].concat();
+    let tag = Vlan { id: 5, priority: 3, ..Vlan::default() };
+    let tagged = datagram(CLIENT_V4, SERVICE_V4).tag(tag).ip_options(&[1, 1, 1]).dscp(10).hop_limit(7).bytes();
     let answer = deliver(&mut network(), &tagged).remove(0);
     assert!(answer.completes_checksums);
     assert_eq!(answer.bytes[..18], [&tagged[6..12], &tagged[..6], &tagged[12..18]].concat());
@@ -197,27 +152,23 @@ fn an_answer_has_headers_of_its_own_and_the_vlan_tags_and_station_of_the_questio
 
 #[test]
 fn damaged_datagrams_and_those_that_cannot_be_answered_get_no_answer() {
-    let v4 = |change: &dyn Fn(&mut Vec<u8>)| frame(CLIENT_V4, SERVICE_V4, b"hello", |ip| change(ip));
-    let v6 = |change: &dyn Fn(&mut Vec<u8>)| frame(CLIENT_V6, SERVICE_V6, b"hello", |ip| change(ip));
-    assert!(is_answered(&v4(&|_| ())) && is_answered(&v6(&|_| ())));
-    assert!(!is_answered(&v4(&|ip| ip[30] ^= 1)), "a wrong checksum");
-    assert!(!is_answered(&v6(&|ip| ip[50] ^= 1)), "a wrong checksum over IPv6");
-    assert!(!is_answered(&v4(&|ip| ip[8] ^= 1)), "a wrong checksum of the header");
-    assert!(is_answered(&v4(&|ip| ip[26..28].fill(0))), "over IPv4 there need be no checksum");
-    assert!(!is_answered(&v6(&|ip| ip[46..48].fill(0))), "over IPv6 there must be one");
-    assert!(!is_answered(&v4(&|ip| ip[24..26].copy_from_slice(&[0, 200]))), "longer than its packet");
-    assert!(!is_answered(&frame("10.0.0.1:0", SERVICE_V4, b"hello", |_| ())), "no port to answer to");
-    assert!(!is_answered(&frame("224.0.0.1:5000", SERVICE_V4, b"hello", |_| ())), "from a group");
-    assert!(!is_answered(&frame(CLIENT_V4, "255.255.255.255:53", b"hello", |_| ())), "to all");
-    assert!(!is_answered(&frame(SERVICE_V4, SERVICE_V4, b"hello", |_| ())), "from the service itself");
+    let (v4, v6) = (datagram(CLIENT_V4, SERVICE_V4), datagram(CLIENT_V6, SERVICE_V6));
+    assert!(is_answered(&v4) && is_answered(&v6));
+    assert!(!is_answered(&v4.clone().checksum(1)), "a wrong checksum");
+    assert!(!is_answered(&v6.clone().checksum(1)), "a wrong checksum over IPv6");
+    assert!(!is_answered(&v4.clone().ip_checksum(1)), "a wrong checksum of the header");
+    assert!(is_answered(&v4.clone().checksum(0)), "over IPv4 there need be no checksum");
+    assert!(!is_answered(&v6.checksum(0)), "over IPv6 there must be one");
+    assert!(!is_answered(&v4.message_len(200)), "longer than its packet");
+    assert!(!is_answered(&datagram("10.0.0.1:0", SERVICE_V4)), "no port to answer to");
+    assert!(!is_answered(&datagram("224.0.0.1:5000", SERVICE_V4)), "from a group");
+    assert!(!is_answered(&datagram(CLIENT_V4, "255.255.255.255:53")), "to all");
+    assert!(!is_answered(&datagram(SERVICE_V4, SERVICE_V4)), "from the service itself");
 }
 
 #[test]
 fn the_payload_ends_where_the_datagram_does_and_not_where_its_packet_does() {
-    let longer = frame(CLIENT_V4, SERVICE_V4, b"hello", |ip| {
-        ip[24..26].copy_from_slice(&[0, 10]);
-        ip[26..28].fill(0);
-    });
+    let longer = datagram(CLIENT_V4, SERVICE_V4).message_len(10).checksum(0).bytes();
     let answer = deliver(&mut network(), &longer).remove(0);
     assert_eq!(answer.bytes[42..], *b"he");
 }
@@ -225,11 +176,8 @@ fn the_payload_ends_where_the_datagram_does_and_not_where_its_packet_does() {
 #[test]
 fn what_is_for_no_socket_comes_to_the_service_and_tcp_is_refused_by_default() {
     let mut network = network();
-    let other_port = frame(CLIENT_V4, "10.0.0.2:54", b"hello", |_| ());
-    let fragment = frame(CLIENT_V4, SERVICE_V4, b"hello", |ip| {
-        ip[6] = 0x20;
-        Ipv4Packet::new_unchecked(&mut ip[..]).fill_checksum();
-    });
+    let other_port = datagram(CLIENT_V4, "10.0.0.2:54").bytes();
+    let fragment = datagram(CLIENT_V4, SERVICE_V4).fragment(0, true).bytes();
     for frame in [&other_port[..], &fragment, &[0; 60], b"short"] {
         assert!(deliver(&mut network, frame).iter().all(|verdict| verdict.outcome == Outcome::Dropped));
     }
@@ -244,7 +192,7 @@ fn what_is_for_no_socket_comes_to_the_service_and_tcp_is_refused_by_default() {
 fn an_answer_of_more_datagrams_than_slots_goes_on_when_these_come_back() {
     const COUNT: usize = 500;
     let mut network = network();
-    let question = frame(CLIENT_V4, SERVICE_V4, COUNT.to_string().as_bytes(), |_| ());
+    let question = datagram(CLIENT_V4, SERVICE_V4).payload(COUNT.to_string().as_bytes()).bytes();
     let mut verdicts = deliver(&mut network, &question);
     let is_reply = |verdict: &Verdict| verdict.outcome == Outcome::Replied;
     let at_once = verdicts.iter().filter(|verdict| is_reply(verdict)).count();

@@ -7,13 +7,15 @@ use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use pinion_sdk::checksum;
+use pinion_sdk::headers::{Ip, macs};
 use pinion_sdk::net::testing::{Client, Towards};
+use pinion_sdk::testing::Frame;
 use segments::{Echoes, at_v4, at_v6, echoes, pattern, v4};
 
 const ETHERNET_HEADER: usize = 14;
-/// The router's address.
-const ROUTER_V4: [u8; 4] = [10, 0, 9, 9];
+/// The router's addresses.
+const ROUTER_V4: &str = "10.0.9.9";
+const ROUTER_V6: &str = "fd99::1";
 
 /// A router on the way to the clients that forwards no packet of more than `mtu` bytes.
 struct Narrows {
@@ -51,35 +53,15 @@ impl Narrows {
 
 /// The error of a router about a frame; `change` may change what it quotes.
 fn too_big(frame: &[u8], mtu: u16, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
-    let packet = &frame[ETHERNET_HEADER..];
-    let is_v4 = packet[0] >> 4 == 4;
-    let quoted_bytes = if is_v4 { 20 + 8 } else { 40 + 20 };
-    let mut quoted = packet[..quoted_bytes].to_vec();
+    let ip = Ip::of(frame).unwrap();
+    let (is_v4, packet) = (ip.addresses.source().is_ipv4(), ip.packet(frame).unwrap());
+    let mut quoted = packet[..if is_v4 { 20 + 8 } else { 40 + 20 }].to_vec();
     change(&mut quoted);
-    let [high, low] = mtu.to_be_bytes();
-    let mut message = if is_v4 { vec![3, 4, 0, 0, 0, 0, high, low] } else { vec![2, 0, 0, 0, 0, 0, high, low] };
-    message.extend(quoted);
-    let len = message.len() as u16;
-    let mut ip = if is_v4 {
-        let total = (20 + len).to_be_bytes();
-        let mut ip = vec![0x45, 0, total[0], total[1], 0, 0, 0, 0, 64, 1, 0, 0];
-        ip.extend(ROUTER_V4);
-        ip.extend(&packet[12..16]);
-        let sum = checksum::of(&ip);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
-        ip
-    } else {
-        let len = len.to_be_bytes();
-        [&[0x60, 0, 0, 0, len[0], len[1], 58, 64], &[0xfd; 16][..], &packet[8..24]].concat()
-    };
-    let sum = if is_v4 {
-        checksum::of(&message)
-    } else {
-        checksum::of(&[&ip[8..40], &u32::from(len).to_be_bytes(), &[0, 0, 0, 58], &message].concat())
-    };
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    ip.extend(message);
-    [&frame[6..12], &frame[..6], &frame[12..14], &ip].concat()
+    let ([high, low], back_to) = (mtu.to_be_bytes(), ip.addresses.source());
+    let (router, kind, code) = if is_v4 { (ROUTER_V4, 3, 4) } else { (ROUTER_V6, 2, 0) };
+    let macs = macs(frame).unwrap().reversed();
+    let error = Frame::icmp(router, back_to, kind, code, [0, 0, high, low]).payload(&quoted);
+    error.macs(macs.source, macs.destination).bytes()
 }
 
 fn connected(network: &mut Echoes, from: IpAddr, to: SocketAddr) -> Client {

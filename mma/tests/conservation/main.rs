@@ -2,13 +2,15 @@
 //! same random operations, and must agree on every frame and every counter.
 
 mod model;
+mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 
-use model::{Counts, Course, Drawn, HELD_MAX, Model, Output, Packet, Stage};
+use model::{HELD_MAX, Model};
 use pinion_abi::{PORT_DROP, PORT_REPLY, RX_HEADROOM};
 use pinion_mma::mover::MmaCommand;
 use proptest::prelude::*;
+use stage::{Counts, Course, Drawn, Output, Packet, Stage};
 use support::{Fwp, Guest, House, Plan, Shape, frame};
 
 const STAGES_MAX: usize = 5;

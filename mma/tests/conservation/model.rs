@@ -3,14 +3,13 @@
 
 use std::collections::VecDeque;
 
-use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
-use pinion_mma::accounts::counters::MovedCounters;
-use pinion_mma::id::{FwpId, PortIndex};
-use pinion_mma::ways::direction::{Direction, PortSet, Sides};
-use pinion_mma::wiring::{Backpressure, Edge, Wiring};
+use pinion_abi::PORT_DROP;
+use pinion_mma::id::FwpId;
+use pinion_mma::wiring::Edge;
 
+use crate::stage::{Accepted, Course, Drawn, Packet, Stage};
 use crate::support::Left;
-use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, SLOT_BYTES, STAGES_MAX};
+use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 
 /// What a stage's output may cost in its turn, and what a frame and a look at a stage cost besides bytes.
 const SLICE: usize = 16 * 1024;
@@ -18,207 +17,14 @@ const FRAME_COST: usize = 128;
 const LOOK_COST: usize = 128;
 /// How many times as many frames a tenant may have waiting to leave as buffers are free, and before first stages as could wait there.
 const PER_FREE: usize = 8;
-/// Most slots that a worker provides in a turn.
-const STEP_SLOTS: usize = 16 * 1024 / SLOT_BYTES as usize;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
 const KEPT_MAX: usize = BUFFERS / 8;
 pub(crate) const HELD_MAX: usize = BUFFERS / 2;
-/// In a chain with a way back, frames of these ports go back, those of `FORTH` go forth, and those of others are on no
-/// side.
-const BACK: [u16; 1] = [2];
-const FORTH: [u16; 2] = [0, 1];
-
-/// A frame inside the house.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) port: u16,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) course: Course,
-}
-
-/// Which way a frame goes through its chain, and how many stages it has passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Course {
-    direction: Direction,
-    passed: usize,
-}
-
-impl Course {
-    /// Returns the course of a frame that was just received on this port.
-    pub(crate) fn of_port(port: u16) -> Self {
-        Self { direction: if BACK.contains(&port) { Direction::Back } else { Direction::Forth }, passed: 0 }
-    }
-}
-
-/// What should have been counted for one FWP.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    received: u64,
-    received_bytes: u64,
-    sent: u64,
-    sent_bytes: u64,
-    pub(crate) no_slot: u64,
-    too_long: u64,
-    pub(crate) egress: u64,
-    gone: u64,
-}
-
-impl Counts {
-    pub(crate) fn of(moved: &MovedCounters) -> Self {
-        Self {
-            received: moved.received.value(),
-            received_bytes: moved.received_bytes.value(),
-            sent: moved.sent.value(),
-            sent_bytes: moved.sent_bytes.value(),
-            no_slot: moved.dropped_no_slot.value(),
-            too_long: moved.dropped_too_long.value(),
-            egress: moved.dropped_egress.value(),
-            gone: moved.dropped_instance_ended.value(),
-        }
-    }
-
-    pub(crate) fn dropped(&self) -> u64 {
-        self.no_slot + self.too_long + self.egress + self.gone
-    }
-}
-
-/// Where one of a stage's outputs leads: further down the chain, or out.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Output {
-    Stage(usize),
-    Port(u16),
-    WhereItCame,
-}
-
-/// A stage as the strategy drew it.
-#[derive(Debug, Clone)]
-pub(crate) struct Drawn {
-    pub(crate) slots: u32,
-    pub(crate) outputs: Vec<Output>,
-    /// As many for frames that go back, if the chain has a way back.
-    pub(crate) back: Option<Vec<Output>>,
-    /// Most frames that may wait before it, if it holds.
-    pub(crate) holds: Option<usize>,
-    /// Only the first slot's pages are there when it begins.
-    pub(crate) is_new: bool,
-}
 
 /// Why an output cannot take a frame now.
 enum BlockedOn {
     Slot(FwpId),
     Buffer,
-}
-
-enum Accepted {
-    Yes,
-    NoSlot,
-    TooLong,
-}
-
-/// One stage. Each frame in it holds a slot, except those that wait before it, which hold buffers.
-pub(crate) struct Stage {
-    pub(crate) id: FwpId,
-    pub(crate) drawn: Drawn,
-    /// Where the outputs lead, with the generations of that time.
-    edges: Vec<Edge>,
-    back: Option<Vec<Edge>>,
-    waiting: VecDeque<Packet>,
-    pub(crate) delivered: VecDeque<Packet>,
-    /// With the descriptor by which the real guest knows the frame.
-    pub(crate) held: Vec<(Descriptor, Packet)>,
-    pub(crate) sent: VecDeque<(u16, Packet)>,
-    blocked: bool,
-    upstream: Vec<FwpId>,
-    pub(crate) counts: Counts,
-    /// Slots, from the first one on: those in use, those with pages, and those that the MMA wants.
-    circulating: usize,
-    provided: usize,
-    wanted: usize,
-}
-
-impl Stage {
-    fn to_come(&self) -> usize {
-        self.drawn.slots as usize - self.circulating
-    }
-
-    /// Sets how many slots have their pages when it begins.
-    pub(crate) fn begin_with(&mut self, slots: u16) {
-        (self.circulating, self.provided) = (slots.into(), slots.into());
-    }
-
-    /// Returns whether it lacks slots whose pages are to come.
-    fn is_short(&self) -> bool {
-        self.wanted > self.circulating
-    }
-
-    fn want(&mut self, more: usize) {
-        self.wanted = self.wanted.max(self.circulating + more.min(self.to_come()));
-    }
-
-    /// Provides slots, as its worker does. Returns whether there were some to provide.
-    fn provide(&mut self) -> bool {
-        let is_behind = self.wanted > self.provided;
-        self.provided = self.provided.max(self.wanted.min(self.provided + STEP_SLOTS));
-        is_behind
-    }
-
-    fn take_provided(&mut self) -> bool {
-        let is_there = self.provided > self.circulating;
-        self.circulating += usize::from(is_there);
-        is_there
-    }
-
-    fn accept(&mut self, packet: &Packet) -> Accepted {
-        if packet.bytes.len() > FRAME_BYTES_MAX {
-            return Accepted::TooLong;
-        }
-        if self.delivered.len() + self.held.len() + self.sent.len() == self.circulating {
-            return Accepted::NoSlot;
-        }
-        self.counts.received += 1;
-        self.counts.received_bytes += packet.bytes.len() as u64;
-        self.delivered.push_back(packet.clone());
-        Accepted::Yes
-    }
-
-    /// Returns where it sends a frame by this outlet, and which way the frame goes from there.
-    fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Direction) {
-        let direction = packet.course.direction;
-        let where_it_came = (Edge::EgressWhereItCame, direction);
-        match (&self.back, outlet) {
-            (None, PORT_REPLY) => where_it_came,
-            (None, output) => (self.edges[usize::from(output)], direction),
-            (Some(_), PORT_REPLY) if ![FORTH.as_slice(), &BACK].concat().contains(&packet.port) => where_it_came,
-            (Some(back), PORT_REPLY) => {
-                let comes_from_behind = BACK.contains(&packet.port);
-                let on = if comes_from_behind { (self.edges[0], Direction::Forth) } else { (back[0], Direction::Back) };
-                if matches!(on.0, Edge::Fwp(_)) { on } else { where_it_came }
-            }
-            (Some(back), output) if direction == Direction::Back => (back[usize::from(output)], direction),
-            (Some(_), output) => (self.edges[usize::from(output)], direction),
-        }
-    }
-
-    /// The same for what it has sent, if that is not the same for all that it sends by an outlet.
-    fn way_of_sent(&self, outlet: u16, packet: &Packet) -> Option<(Edge, Direction)> {
-        (outlet != PORT_DROP && self.back.is_some()).then(|| self.way(outlet, packet))
-    }
-
-    /// Returns the number of frames in it that are still to go somewhere.
-    pub(crate) fn inside(&self) -> usize {
-        let sent = self.sent.iter().filter(|(port, _)| *port != PORT_DROP).count();
-        self.waiting.len() + self.delivered.len() + self.held.len() + sent
-    }
-
-    /// Returns the wiring of the real stage.
-    pub(crate) fn wiring(&self) -> Wiring {
-        if let Some(back) = &self.back {
-            let set = |ports: &[u16]| PortSet::of(ports.iter().copied().map(PortIndex)).unwrap();
-            return Wiring::both_ways(self.edges.clone(), back.clone(), Sides { forth: set(&FORTH), back: set(&BACK) });
-        }
-        let backpressure = self.drawn.holds.map_or(Backpressure::Drop, |frames_max| Backpressure::Hold { frames_max });
-        Wiring::new(self.edges.clone(), backpressure)
-    }
 }
 
 pub(crate) struct Model {
@@ -256,33 +62,8 @@ impl Model {
             copied_bytes: 0,
         };
         let ids: Vec<FwpId> = (0..drawn.len() as u32).map(|index| FwpId { index, generation: 0 }).collect();
-        model.stages = ids.iter().zip(drawn).map(|(&id, drawn)| Self::stage(id, drawn, &ids)).collect();
+        model.stages = ids.iter().zip(drawn).map(|(&id, drawn)| Stage::new(id, drawn, &ids)).collect();
         model
-    }
-
-    /// Makes a new stage whose outputs lead to these FWPs.
-    fn stage(id: FwpId, drawn: Drawn, tenants: &[FwpId]) -> Stage {
-        let edge = |&output: &Output| match output {
-            Output::Stage(next) => Edge::Fwp(tenants[next]),
-            Output::Port(port) => Edge::Egress(PortIndex(port)),
-            Output::WhereItCame => Edge::EgressWhereItCame,
-        };
-        Stage {
-            id,
-            edges: drawn.outputs.iter().map(edge).collect(),
-            back: drawn.back.as_ref().map(|back| back.iter().map(edge).collect()),
-            drawn,
-            waiting: VecDeque::new(),
-            delivered: VecDeque::new(),
-            held: Vec::new(),
-            sent: VecDeque::new(),
-            blocked: false,
-            upstream: Vec::new(),
-            counts: Counts::default(),
-            circulating: usize::MAX,
-            provided: usize::MAX,
-            wanted: 0,
-        }
     }
 
     fn place(&self, id: FwpId) -> Option<usize> {
@@ -603,7 +384,7 @@ impl Model {
         self.stop_waiting(place);
         self.move_output(place, usize::MAX);
         self.stop_waiting(place);
-        let new = Self::stage(tenants[place], self.stages[place].drawn.clone(), tenants);
+        let new = Stage::new(tenants[place], self.stages[place].drawn.clone(), tenants);
         let mut old = std::mem::replace(&mut self.stages[place], new);
         for _ in old.waiting.drain(..) {
             old.counts.gone += 1;

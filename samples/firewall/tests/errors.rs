@@ -5,8 +5,8 @@
 mod network;
 
 use firewall::{Denial, Firewall};
-use network::{ACK, Frame, SYN, echo, tcp, udp};
-use pinion_sdk::testing::{Harness, Outcome};
+use network::{ACK, SYN, reply, request, tcp, udp};
+use pinion_sdk::testing::{Frame, Harness, Outcome};
 
 /// Hosts inside may begin any flow, and hosts outside may begin flows to port 80.
 const POLICY: &str = r#"
@@ -38,8 +38,9 @@ fn firewall() -> Harness<Firewall> {
 }
 
 fn passes(firewall: &mut Harness<Firewall>, frame: &Frame) -> bool {
-    let verdict = firewall.deliver(&[frame]).remove(0);
-    assert_eq!(&verdict.bytes, frame, "frames are left as they are");
+    let frame = frame.bytes();
+    let verdict = firewall.deliver(&[&frame]).remove(0);
+    assert_eq!(verdict.bytes, frame, "frames are left as they are");
     verdict.outcome == Outcome::Sent
 }
 
@@ -47,16 +48,9 @@ fn denied(firewall: &mut Harness<Firewall>) -> u64 {
     firewall.function().counters().denied[Denial::BadError as usize]
 }
 
-/// Returns an error with an MTU of 1280 in its second word, about a datagram with these bytes.
+/// Returns an error with an MTU of 1280 in its second word, about a packet with these bytes.
 fn error(from: &str, to: &str, (kind, code): (u8, u8), quoted: &[u8]) -> Frame {
-    let mut frame = network::error(from, to, &vec![0; 62]);
-    let (message, len_at, len_from) = if frame[12] == 0x08 { (34, 16, 14) } else { (54, 18, 54) };
-    frame.truncate(message);
-    frame.extend([kind, code, 0, 0, 0, 0, 5, 0]);
-    frame.extend(quoted);
-    let len = (frame.len() - len_from) as u16;
-    frame[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
-    frame
+    Frame::icmp(from, to, kind, code, [0, 0, 5, 0]).payload(quoted)
 }
 
 #[test]
@@ -67,23 +61,23 @@ fn a_report_about_an_allowed_packet_passes_in_either_direction_of_its_flow() {
             let flows = [
                 (udp(inside, 33_434, outside, 33_435), udp(outside, 33_435, inside, 33_434)),
                 (tcp(inside, 5000, outside, 443, SYN), tcp(outside, 443, inside, 5000, SYN | ACK)),
-                (echo(inside, outside, network::REQUEST, 7), echo(outside, inside, network::REPLY, 7)),
+                (request(inside, outside, 7), reply(outside, inside, 7)),
             ];
             for (there, back) in &flows {
                 assert!(passes(&mut firewall, there) && passes(&mut firewall, back));
                 // A router outside about what went there, the host outside itself, and a router inside about what came back.
                 for from in [router, outside] {
-                    assert!(passes(&mut firewall, &error(from, inside, *report, &there[14..])), "{report:?}");
+                    assert!(passes(&mut firewall, &error(from, inside, *report, &there.packet())), "{report:?}");
                 }
                 for from in [inside, if version == 0 { "10.0.0.254" } else { "fd00::fe" }] {
-                    assert!(passes(&mut firewall, &error(from, outside, *report, &back[14..])), "{report:?}");
+                    assert!(passes(&mut firewall, &error(from, outside, *report, &back.packet())), "{report:?}");
                 }
             }
             // A flow that was begun outside.
             let (there, back) = (tcp(outside, 5000, inside, 80, SYN), tcp(inside, 80, outside, 5000, SYN | ACK));
             assert!(passes(&mut firewall, &there) && passes(&mut firewall, &back));
-            assert!(passes(&mut firewall, &error(router, inside, *report, &back[14..])));
-            assert!(passes(&mut firewall, &error(inside, outside, *report, &there[14..])));
+            assert!(passes(&mut firewall, &error(router, inside, *report, &back.packet())));
+            assert!(passes(&mut firewall, &error(inside, outside, *report, &there.packet())));
             assert_eq!(denied(&mut firewall), 0);
         }
     }
@@ -96,7 +90,7 @@ fn errors_that_hosts_do_not_act_on_are_dropped_even_about_a_known_flow() {
         let sent = udp(inside, 5000, outside, 53);
         assert!(passes(&mut firewall, &sent));
         for kind in OTHERS[version] {
-            assert!(!passes(&mut firewall, &error(router, inside, *kind, &sent[14..])), "{kind:?}");
+            assert!(!passes(&mut firewall, &error(router, inside, *kind, &sent.packet())), "{kind:?}");
         }
         assert_eq!(denied(&mut firewall), OTHERS[version].len() as u64);
     }
@@ -113,13 +107,13 @@ fn a_forged_report_about_no_flow_or_to_another_host_is_dropped_and_counted() {
             udp(inside, 5001, outside, 53),
             udp(inside, 5000, outside, 54),
             tcp(inside, 5000, outside, 53, ACK),
-            echo(inside, outside, network::REQUEST, 9),
+            request(inside, outside, 9),
         ];
         for guess in &guesses {
-            assert!(!passes(&mut firewall, &error(router, inside, report, &guess[14..])));
+            assert!(!passes(&mut firewall, &error(router, inside, report, &guess.packet())));
         }
         // The quoted packet's sender is not the error's receiver.
-        assert!(!passes(&mut firewall, &error(router, outside, report, &sent[14..])));
+        assert!(!passes(&mut firewall, &error(router, outside, report, &sent.packet())));
         assert_eq!(denied(&mut firewall), guesses.len() as u64 + 1);
         let counted = firewall.metric("firewall_packets_denied", &[("reason", "bad-error")]);
         assert_eq!(counted, Some(guesses.len() as i64 + 1));
@@ -130,9 +124,8 @@ fn a_forged_report_about_no_flow_or_to_another_host_is_dropped_and_counted() {
 fn a_quote_may_have_options_or_be_cut_after_its_ports_but_not_before() {
     let [inside, outside, router] = PLACES[0];
     let sent = udp(inside, 5000, outside, 53);
-    let mut with_options = [&[0x46], &sent[15..34], &[1; 4], &sent[34..]].concat();
-    with_options[3] += 4;
-    for (quoted, ports_at) in [(sent[14..].to_vec(), 20), (with_options, 24)] {
+    let with_options = sent.clone().ip_options(&[1; 4]);
+    for (quoted, ports_at) in [(sent.packet(), 20), (with_options.packet(), 24)] {
         let mut firewall = firewall();
         assert!(passes(&mut firewall, &sent));
         for len in 0..=quoted.len() {
@@ -146,22 +139,16 @@ fn a_quote_may_have_options_or_be_cut_after_its_ports_but_not_before() {
 fn a_quote_of_ipv6_may_have_extension_headers_and_be_a_first_fragment() {
     let [inside, outside, router] = PLACES[1];
     let sent = udp(inside, 5000, outside, 53);
-    let (header, datagram) = (&sent[14..54], &sent[54..]);
-    let quote = |next_header: u8, before: &[u8]| {
-        let mut quote = [header, before, datagram].concat();
-        quote[6] = next_header;
-        quote[5] = (before.len() + datagram.len()) as u8;
-        quote
-    };
-    let options = [17, 0, 1, 4, 0, 0, 0, 0];
-    let first_fragment = [17, 0, 0, 1, 0, 0, 0, 9];
-    let later_fragment = [17, 0, 5, 1, 0, 0, 0, 9];
-    for (next_header, before, passes_by) in
-        [(60, &options, true), (0, &options, true), (44, &first_fragment, true), (44, &later_fragment, false)]
-    {
+    let quotes = [
+        (sent.clone().extension(60, &[1, 4]), true),
+        (sent.clone().extension(0, &[1, 4]), true),
+        (sent.clone().fragment(0, true), true),
+        (sent.clone().fragment(1280, true), false),
+    ];
+    for (quoted, passes_by) in quotes {
         let mut firewall = firewall();
         assert!(passes(&mut firewall, &sent));
-        let frame = error(router, inside, (2, 0), &quote(next_header, before));
-        assert_eq!(passes(&mut firewall, &frame), passes_by, "next header {next_header}");
+        let frame = error(router, inside, (2, 0), &quoted.packet());
+        assert_eq!(passes(&mut firewall, &frame), passes_by, "{quoted:?}");
     }
 }

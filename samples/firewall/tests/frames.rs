@@ -5,9 +5,9 @@
 mod network;
 
 use firewall::{Denial, Firewall};
-use network::{ACK, FIN, Frame, RST, SYN, echo, tcp, udp};
+use network::{ACK, FIN, RST, SYN, reply, request, tcp, udp};
 use pinion_sdk::Direction;
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 
 const S_NS: u64 = 1_000_000_000;
 
@@ -46,13 +46,17 @@ impl Guarded {
     }
 
     fn passes(&mut self, frame: &Frame) -> bool {
+        self.passes_bytes(&frame.bytes())
+    }
+
+    fn passes_bytes(&mut self, frame: &[u8]) -> bool {
         let verdict = self.harness.deliver(&[frame]).remove(0);
-        assert_eq!(&verdict.bytes, frame, "frames are left as they are");
+        assert_eq!(verdict.bytes, frame, "frames are left as they are");
         verdict.outcome == Outcome::Sent
     }
 
     fn passes_from(&mut self, port: u16, frame: &Frame) -> bool {
-        self.harness.deliver_from(port, &[frame]).remove(0).outcome == Outcome::Sent
+        self.harness.deliver_from(port, &[&frame.bytes()]).remove(0).outcome == Outcome::Sent
     }
 
     /// Does a TCP handshake.
@@ -151,23 +155,19 @@ fn a_connection_that_is_reset_or_closed_by_both_goes_away_whatever_comes() {
 
 #[test]
 fn a_connection_whose_resets_sender_goes_on_was_not_reset() {
-    let numbered = |mut frame: Frame, sequence: u32| {
-        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
-        frame
-    };
     let sides = [[(CLIENT, 5000), (SERVER, 443)], [(SERVER, 443), (CLIENT, 5000)]];
     for [(from, from_port), (to, to_port)] in sides {
         let of_sender = |flags| tcp(from, from_port, to, to_port, flags);
         let of_other = tcp(to, to_port, from, from_port, ACK);
         for (next, lasts) in [
-            (numbered(of_sender(ACK), 1), true),
-            (numbered(of_sender(ACK), 0x4000_0000), false),
+            (of_sender(ACK).sequence(1), true),
+            (of_sender(ACK).sequence(0x4000_0000), false),
             (of_sender(RST), false),
             (of_other.clone(), false),
         ] {
             let mut guarded = Guarded::by(POLICY);
             guarded.connect(5000);
-            assert!(guarded.passes(&numbered(of_sender(RST), 1000)));
+            assert!(guarded.passes(&of_sender(RST).sequence(1000)));
             assert!(guarded.passes(&next));
             advance_clock_ns(7439 * S_NS);
             assert_eq!(guarded.passes(&of_other), lasts);
@@ -179,8 +179,7 @@ fn a_connection_whose_resets_sender_goes_on_was_not_reset() {
 fn a_fin_with_a_guessed_sequence_number_closes_nothing() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(5000);
-    let mut guessed = tcp(SERVER, 443, CLIENT, 5000, FIN | ACK);
-    guessed[38..42].copy_from_slice(&0x4000_0000_u32.to_be_bytes());
+    let guessed = tcp(SERVER, 443, CLIENT, 5000, FIN | ACK).sequence(0x4000_0000);
     assert!(guarded.passes(&guessed) && guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, FIN | ACK)));
     advance_clock_ns(7439 * S_NS);
     assert!(guarded.passes(&tcp(SERVER, 443, CLIENT, 5000, ACK)), "half closed is open");
@@ -188,9 +187,8 @@ fn a_fin_with_a_guessed_sequence_number_closes_nothing() {
 
 #[test]
 fn a_forged_answer_does_not_keep_the_real_one_from_establishing_a_connection() {
-    let mut forged = tcp(SERVER, 443, CLIENT, 5000, SYN | ACK);
-    forged[38..46].copy_from_slice(&[0x40; 8]);
     let real = tcp(SERVER, 443, CLIENT, 5000, SYN | ACK);
+    let forged = real.clone().sequence(0x4000_0000).acknowledged(0x4000_0000);
     for answers in [[&forged, &real], [&real, &forged]] {
         let mut guarded = Guarded::by(POLICY);
         assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, SYN)));
@@ -241,10 +239,10 @@ fn what_is_idle_is_forgotten_and_what_is_used_is_not() {
 #[test]
 fn a_ping_is_answered_once_asked_and_not_pinged_back() {
     let mut guarded = Guarded::by(POLICY);
-    assert!(guarded.passes(&echo(CLIENT, SERVER, network::REQUEST, 7)));
-    assert!(guarded.passes(&echo(SERVER, CLIENT, network::REPLY, 7)));
-    assert!(!guarded.passes(&echo(SERVER, CLIENT, network::REPLY, 8)));
-    assert!(!guarded.passes(&echo(SERVER, CLIENT, network::REQUEST, 7)));
+    assert!(guarded.passes(&request(CLIENT, SERVER, 7)));
+    assert!(guarded.passes(&reply(SERVER, CLIENT, 7)));
+    assert!(!guarded.passes(&reply(SERVER, CLIENT, 8)));
+    assert!(!guarded.passes(&request(SERVER, CLIENT, 7)));
     assert_eq!((guarded.denied(Denial::NotBegun), guarded.denied(Denial::ByRules)), (1, 1));
 }
 
@@ -255,13 +253,16 @@ fn an_error_about_a_known_flow_passes_to_the_sender_of_the_quoted_packet() {
     {
         let mut guarded = Guarded::by(POLICY);
         let asked = udp(client, 5000, server, 53);
-        assert!(!guarded.passes(&network::error(router, client, &asked)));
+        let error = Frame::unreachable(router, &asked);
+        assert!(!guarded.passes(&error));
         assert!(guarded.passes(&asked));
-        assert!(guarded.passes(&network::error(router, client, &asked)));
-        assert!(!guarded.passes(&network::error(router, other, &asked)), "for another");
-        assert!(!guarded.passes(&network::error(router, client, &udp(client, 5001, server, 53))));
+        assert!(guarded.passes(&error));
+        let kind = if client == CLIENT { 3 } else { 1 };
+        let for_another = Frame::icmp(router, other, kind, 0, [0; 4]).payload(&asked.packet());
+        assert!(!guarded.passes(&for_another));
+        assert!(!guarded.passes(&Frame::unreachable(router, &udp(client, 5001, server, 53))));
         advance_clock_ns(30 * S_NS);
-        assert!(!guarded.passes(&network::error(router, client, &asked)), "it keeps no flow alive");
+        assert!(!guarded.passes(&error), "it keeps no flow alive");
     }
 }
 
@@ -269,12 +270,11 @@ fn an_error_about_a_known_flow_passes_to_the_sender_of_the_quoted_packet() {
 fn later_fragments_pass_behind_the_first_one_of_their_datagram() {
     let mut guarded = Guarded::by(POLICY);
     let whole = udp(CLIENT, 5000, SERVER, 53);
-    let [first, later] = network::fragments(&whole, 1);
-    assert!(guarded.passes(&first));
-    assert!(guarded.passes(&later));
-    assert_eq!(guarded.harness.deliver(&[&network::fragments(&whole, 2)[1]]), [], "of another datagram: it waits");
-    let refused = udp(SERVER, 5000, CLIENT, 53);
-    assert!(!network::fragments(&refused, 3).iter().any(|part| guarded.passes(part)));
+    assert!(whole.fragments(16).iter().all(|part| guarded.passes(part)));
+    let of_another = whole.id(2).fragments(16).remove(1).bytes();
+    assert_eq!(guarded.harness.deliver(&[&of_another]), [], "it waits");
+    let refused = udp(SERVER, 5000, CLIENT, 53).id(3);
+    assert!(!refused.fragments(16).iter().any(|part| guarded.passes(part)));
 }
 
 #[test]
@@ -324,11 +324,7 @@ fn answered_forged_handshakes_evict_no_connection_and_are_soon_forgotten() {
 fn a_connection_lasts_when_its_beginner_has_acknowledged_the_answer_and_not_before() {
     let begun = tcp(SERVER, 1000, CLIENT, 80, SYN);
     let answer = tcp(CLIENT, 80, SERVER, 1000, SYN | ACK);
-    let with_ack = |number: u32| {
-        let mut frame = tcp(SERVER, 1000, CLIENT, 80, ACK);
-        frame[42..46].copy_from_slice(&number.to_be_bytes());
-        frame
-    };
+    let with_ack = |number| tcp(SERVER, 1000, CLIENT, 80, ACK).acknowledged(number);
     for (proof, lasts) in [(None, false), (Some(with_ack(0x8000_0000)), false), (Some(with_ack(1)), true)] {
         let mut guarded = Guarded::by(OPEN);
         assert!(guarded.passes(&begun) && guarded.passes(&answer));
@@ -360,8 +356,7 @@ fn a_keepalive_after_two_hours_finds_its_connection() {
 fn a_reset_with_a_guessed_sequence_number_ends_nothing() {
     let mut guarded = Guarded::by(POLICY);
     guarded.connect(5000);
-    let mut guessed = tcp(SERVER, 443, CLIENT, 5000, RST);
-    guessed[38..42].copy_from_slice(&0x4000_0000_u32.to_be_bytes());
+    let guessed = tcp(SERVER, 443, CLIENT, 5000, RST).sequence(0x4000_0000);
     assert!(guarded.passes(&guessed), "its receiver judges it");
     assert!(guarded.passes(&tcp(CLIENT, 5000, SERVER, 443, ACK)));
     advance_clock_ns(7200 * S_NS);
@@ -377,8 +372,8 @@ fn answered_datagrams_and_pings_make_room_for_others_and_take_it_from_no_connect
     for port in 100..110 {
         assert!(guarded.passes(&udp(CLIENT, port, SERVER, 53)));
         assert!(guarded.passes(&udp(SERVER, 53, CLIENT, port)));
-        assert!(guarded.passes(&echo(CLIENT, SERVER, network::REQUEST, port)));
-        assert!(guarded.passes(&echo(SERVER, CLIENT, network::REPLY, port)));
+        assert!(guarded.passes(&request(CLIENT, SERVER, port)));
+        assert!(guarded.passes(&reply(SERVER, CLIENT, port)));
     }
     assert!(!guarded.passes(&udp(SERVER, 53, CLIENT, 100)), "those that were answered once make room");
     assert!(guarded.passes(&udp(SERVER, 53, CLIENT, 2)), "before those that converse");
@@ -472,14 +467,14 @@ fn without_a_configured_side_sources_are_believed_and_a_second_port_is_warned_ab
 fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
     let mut guarded = Guarded::by(POLICY);
     let mut pass =
-        |direction, frame: &Frame| guarded.harness.deliver_direction(direction, 0, &[frame]).remove(0).outcome;
+        |direction, frame: &Frame| guarded.harness.deliver_direction(direction, 0, &[&frame.bytes()]).remove(0).outcome;
     assert_eq!(pass(Direction::Backward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Dropped);
     assert_eq!(pass(Direction::Forward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Dropped);
     assert_eq!(pass(Direction::Forward, &udp(CLIENT, 5000, SERVER, 53)), Outcome::Sent);
     assert_eq!(pass(Direction::Backward, &udp(SERVER, 53, CLIENT, 5000)), Outcome::Sent);
     assert_eq!(guarded.denied(Denial::Spoofed), 2);
     // A router behind it also has an inside address, and its error comes back.
-    let error = network::error("10.0.0.254", CLIENT, &udp(CLIENT, 5000, SERVER, 53));
+    let error = Frame::unreachable("10.0.0.254", &udp(CLIENT, 5000, SERVER, 53)).bytes();
     let told = guarded.harness.deliver_reply(Direction::Backward, 0, &[&error]).remove(0).outcome;
     assert_eq!(told, Outcome::Sent);
     let forged = guarded.harness.deliver_direction(Direction::Backward, 1, &[&error]).remove(0).outcome;
@@ -504,15 +499,15 @@ fn an_instance_is_kept_for_as_long_as_it_remembers_a_flow() {
 fn directions_have_outputs_of_their_own() {
     let policy = format!("outputs = {{ out = 1, in = 2 }}{POLICY}");
     let mut harness = Harness::<Firewall>::new(policy.as_bytes()).unwrap();
-    let verdicts = harness.deliver(&[&udp(CLIENT, 5000, SERVER, 53), &udp(SERVER, 53, CLIENT, 5000)]);
+    let verdicts = harness.deliver(&[&udp(CLIENT, 5000, SERVER, 53).bytes(), &udp(SERVER, 53, CLIENT, 5000).bytes()]);
     assert_eq!([0, 1].map(|at| verdicts[at].outcome), [Outcome::SentTo(1), Outcome::SentTo(2)]);
 }
 
 #[test]
 fn what_is_not_ip_is_dropped_and_counted() {
     let mut guarded = Guarded::by(POLICY);
-    assert!(!guarded.passes(&vec![0; 60]));
-    assert!(!guarded.passes(&vec![]));
+    assert!(!guarded.passes_bytes(&[0; 60]));
+    assert!(!guarded.passes_bytes(&[]));
     assert_eq!(guarded.denied(Denial::Unreadable), 2);
     assert_eq!(guarded.harness.function().counters().allowed, 0);
 }

@@ -7,8 +7,8 @@ mod network;
 use std::collections::HashMap;
 
 use firewall::Firewall;
-use network::{ACK, FIN, Frame, RST, SYN, echo, tcp, udp};
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
+use network::{ACK, FIN, RST, SYN, reply, request, tcp, udp};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -95,12 +95,8 @@ impl Step {
         match self.kind {
             Kind::Tcp => tcp(self.from, self.from_port, self.to, self.to_port, self.flags),
             Kind::Udp => udp(self.from, self.from_port, self.to, self.to_port),
-            Kind::Icmp => echo(
-                self.from,
-                self.to,
-                if self.is_request { network::REQUEST } else { network::REPLY },
-                self.from_port,
-            ),
+            Kind::Icmp if self.is_request => request(self.from, self.to, self.from_port),
+            Kind::Icmp => reply(self.from, self.to, self.from_port),
         }
     }
 }
@@ -278,7 +274,7 @@ proptest! {
         for step in steps {
             now_s += step.pause_s;
             advance_clock_ns(step.pause_s * 1_000_000_000);
-            let outcome = harness.deliver(&[&step.frame()]).remove(0).outcome;
+            let outcome = harness.deliver(&[&step.frame().bytes()]).remove(0).outcome;
             prop_assert_eq!(outcome == Outcome::Sent, model.passes(&step, now_s), "{:?}", step);
         }
     }

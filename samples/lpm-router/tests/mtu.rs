@@ -3,8 +3,8 @@
 #![cfg(not(target_family = "wasm"))]
 
 use lpm_router::Router;
-use pinion_sdk::headers::Headers;
-use pinion_sdk::testing::{Harness, Outcome, Verdict};
+use pinion_sdk::headers::{Headers, ICMP, ICMPV6, UDP};
+use pinion_sdk::testing::{Frame, Harness, Outcome, Verdict};
 use pinion_sdk::{Direction, Function, SLOT_COUNT_DEFAULT, checksum};
 use proptest::prelude::*;
 
@@ -29,9 +29,7 @@ const FROM: [u8; 4] = [192, 0, 2, 7];
 const TO: [u8; 4] = [10, 0, 0, 9];
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
+const OFFSET: u16 = 0x1fff;
 
 fn router() -> Harness<Router> {
     Harness::new(CONFIG.as_bytes()).unwrap()
@@ -41,29 +39,26 @@ fn deliver(frame: &[u8]) -> Vec<Verdict> {
     router().deliver(&[frame])
 }
 
+/// Returns a frame from [`FROM`] to [`TO`] whose IP header has this field about fragments.
 fn ipv4(protocol: u8, ttl: u8, field: u16, options: &[u8], payload: &[u8]) -> Vec<u8> {
-    let header_len = 20 + options.len();
-    let len = ((header_len + payload.len()) as u16).to_be_bytes();
-    let field = field.to_be_bytes();
-    let start = [0x40 | (header_len / 4) as u8, 0, len[0], len[1], 0xab, 0xcd, field[0], field[1], ttl, protocol, 0, 0];
-    let mut header = [&start[..], &FROM, &TO, options].concat();
-    let sum = checksum::of(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x77, 8, 0][..], &header, payload].concat()
+    let mut frame = Frame::other(protocol, FROM, TO).hop_limit(ttl).ip_options(options).payload(payload);
+    if field & DONT_FRAGMENT != 0 {
+        frame = frame.dont_fragment();
+    }
+    if field & (OFFSET | MORE) != 0 {
+        frame = frame.fragment((field & OFFSET) * 8, field & MORE != 0);
+    }
+    frame.bytes()
 }
 
 fn ipv6(next_header: u8, hop_limit: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (payload.len() as u16).to_be_bytes();
-    let address = |first: [u8; 4], last: u8| [&first[..], &[0; 11], &[last]].concat();
-    let (from, to) = (address([0x20, 1, 0xd, 0xb8], 7), address([0xfd, 0, 0, 0], 9));
-    let header = [&[0x60, 0, 0, 0, len[0], len[1], next_header, hop_limit][..], &from, &to].concat();
-    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0x77, 0x86, 0xdd][..], &header, payload].concat()
+    Frame::other(next_header, "2001:db8::7", "fd00::9").hop_limit(hop_limit).payload(payload).bytes()
 }
 
-/// Returns the payload of a UDP datagram of this length with its header.
+/// Returns a UDP datagram of this length with its header, and without a checksum.
 fn datagram(len: usize) -> Vec<u8> {
-    let bytes = [&[0, 1, 0, 2][..], &(len as u16).to_be_bytes(), &[0, 0]].concat();
-    bytes.into_iter().chain((8..len).map(|at| at as u8)).collect()
+    let payload: Vec<u8> = (8..len).map(|at| at as u8).collect();
+    Frame::udp((FROM, 1), (TO, 2)).payload(&payload).checksum(0).message()
 }
 
 #[test]
@@ -137,7 +132,7 @@ fn errors_are_forwarded_like_other_packets() {
 /// Asserts that two frames are the fragments of a datagram; returns the payload of both.
 fn reassembled(verdicts: &[Verdict], field: u16) -> Vec<u8> {
     assert_eq!(verdicts.iter().map(|verdict| verdict.outcome).collect::<Vec<_>>(), [Outcome::SentTo(2); 2]);
-    let mut next = usize::from(field & 0x1fff) * 8;
+    let mut next = usize::from(field & OFFSET) * 8;
     let mut payload = Vec::new();
     for (number, Verdict { bytes, .. }) in verdicts.iter().enumerate() {
         let headers = Headers::of_part(bytes).unwrap();

@@ -2,11 +2,12 @@
 
 #![cfg(not(target_family = "wasm"))]
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use lpm_router::Router;
 use pinion_sdk::checksum;
-use pinion_sdk::testing::{Harness, Outcome, Verdict, advance_clock_ns, take_log};
+use pinion_sdk::headers::{ICMP, ICMPV6, UDP};
+use pinion_sdk::testing::{Address, Frame, Harness, Outcome, Verdict, advance_clock_ns, take_log};
 use proptest::prelude::*;
 
 const CONFIG: &str = r#"
@@ -42,44 +43,23 @@ const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 const LAN: [u8; 12] = [2, 0, 0, 0, 1, 1, 2, 0, 0, 0, 0, 1];
 const FAR: [u8; 12] = [2, 0, 0, 0, 2, 1, 2, 0, 0, 0, 2, 0x99];
-const UDP: u8 = 17;
-const ICMP: u8 = 1;
-const ICMPV6: u8 = 58;
 
 fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn ethernet(tags: &[u8], ethertype: [u8; 2], datagram: &[u8]) -> Vec<u8> {
-    [&OWN_MAC[..], &CLIENT_MAC, tags, &ethertype, datagram].concat()
-}
-
-fn ipv4(source: Ipv4Addr, to: Ipv4Addr, ttl: u8, fragment: [u8; 2], protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len() as u16).to_be_bytes();
-    let mut header = vec![0x45, 0, len[0], len[1], 0xab, 0xcd, fragment[0], fragment[1], ttl, protocol, 0, 0];
-    header.extend(source.octets());
-    header.extend(to.octets());
-    let sum = checksum::of(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [&header[..], payload].concat()
-}
-
-fn ipv6(source: Ipv6Addr, to: Ipv6Addr, hop_limit: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let len = (payload.len() as u16).to_be_bytes();
-    let head = [0x60, 0, 0, 0, len[0], len[1], protocol, hop_limit];
-    [&head[..], &source.octets(), &to.octets(), payload].concat()
+fn packet(
+    source: impl Address<IpAddr>,
+    to: impl Address<IpAddr>,
+    hop_limit: u8,
+    protocol: u8,
+    payload: &[u8],
+) -> Frame {
+    Frame::other(protocol, source, to).macs(CLIENT_MAC, OWN_MAC).hop_limit(hop_limit).payload(payload)
 }
 
 fn frame(source: &str, to: &str, hop_limit: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    match (address(source), address(to)) {
-        (IpAddr::V4(source), IpAddr::V4(to)) => {
-            ethernet(&[], [8, 0], &ipv4(source, to, hop_limit, [0, 0], protocol, payload))
-        }
-        (IpAddr::V6(source), IpAddr::V6(to)) => {
-            ethernet(&[], [0x86, 0xdd], &ipv6(source, to, hop_limit, protocol, payload))
-        }
-        _ => panic!("{source} and {to} are of two versions"),
-    }
+    packet(source, to, hop_limit, protocol, payload).bytes()
 }
 
 fn router() -> Harness<Router> {
@@ -146,17 +126,16 @@ fn a_packet_goes_where_the_longest_prefix_says_with_the_neighbours_address() {
 
 #[test]
 fn tags_and_padding_stay_as_they_are() {
-    let tags = [0x88, 0xa8, 0, 5, 0x81, 0, 0, 7];
-    let datagram = |ttl| ipv4([192, 0, 2, 7].into(), [10, 0, 0, 9].into(), ttl, [0, 0], UDP, b"x");
-    let mut tagged = ethernet(&tags, [8, 0], &datagram(9));
+    let datagram = |ttl| packet("192.0.2.7", "10.0.0.9", ttl, UDP, b"x");
+    let mut tagged = datagram(9).service_vlan(5).vlan(7).bytes();
     tagged.resize(68, 0xee);
     let verdict = deliver(&tagged);
     assert_eq!(verdict.outcome, Outcome::Sent);
     assert_eq!(verdict.bytes[12..22], tagged[12..22]);
-    assert_eq!(verdict.bytes[22..43], datagram(8));
+    assert_eq!(verdict.bytes[22..43], datagram(8).packet());
     assert_eq!(verdict.bytes[43..], [0xee; 25]);
 
-    let thrice = ethernet(&[0x81, 0, 0, 7].repeat(3), [8, 0], &datagram(9));
+    let thrice = datagram(9).vlan(7).vlan(7).vlan(7).bytes();
     assert_eq!(deliver(&thrice).outcome, Outcome::Dropped);
 }
 
@@ -185,14 +164,13 @@ fn a_packet_without_a_route_gets_an_error_and_one_to_a_black_hole_gets_none() {
 
 #[test]
 fn an_error_keeps_the_tags_of_what_it_is_about_and_none_of_its_padding() {
-    let tag = [0x81, 0, 0, 7];
-    let datagram = ipv4([192, 0, 2, 7].into(), [10, 0, 0, 9].into(), 1, [0, 0], UDP, b"x");
-    let mut expired = ethernet(&tag, [8, 0], &datagram);
+    let datagram = packet("192.0.2.7", "10.0.0.9", 1, UDP, b"x");
+    let mut expired = datagram.clone().vlan(7).bytes();
     expired.resize(64, 0xee);
     let verdict = deliver(&expired);
     assert_eq!(verdict.outcome, Outcome::Replied);
-    assert_eq!(verdict.bytes[..18], [&CLIENT_MAC[..], &OWN_MAC, &tag, &[8, 0]].concat());
-    assert_eq!(verdict.bytes[46..], datagram);
+    assert_eq!(verdict.bytes[..18], [&CLIENT_MAC[..], &OWN_MAC, &[0x81, 0, 0, 7, 8, 0]].concat());
+    assert_eq!(verdict.bytes[46..], datagram.packet());
 }
 
 #[test]
@@ -205,8 +183,7 @@ fn no_error_is_about_an_error_and_a_ping_may_have_one() {
         let message = [kind, 0, 0, 0, 0, 0, 0, 0];
         let expired = frame("2001:db8::7", "fd00::9", 1, ICMPV6, &message);
         assert_eq!(deliver(&expired).outcome == Outcome::Replied, told, "type {kind}");
-        let behind_options = [&[ICMPV6, 0, 1, 4, 0, 0, 0, 0][..], &message].concat();
-        let expired = frame("2001:db8::7", "fd00::9", 1, 60, &behind_options);
+        let expired = packet("2001:db8::7", "fd00::9", 1, ICMPV6, &message).extension(60, &[1, 4]).bytes();
         assert_eq!(deliver(&expired).outcome == Outcome::Replied, told, "type {kind} behind options");
     }
     assert_eq!(deliver(&frame("192.0.2.7", "10.0.0.9", 1, ICMP, &[])).outcome, Outcome::Dropped, "cut short");
@@ -214,13 +191,11 @@ fn no_error_is_about_an_error_and_a_ping_may_have_one() {
 
 #[test]
 fn no_error_is_about_a_fragment_but_the_first() {
-    let part = |fragment| ipv4([192, 0, 2, 7].into(), [10, 0, 0, 9].into(), 1, fragment, UDP, &[0; 64]);
-    assert_eq!(deliver(&ethernet(&[], [8, 0], &part([0x20, 0]))).outcome, Outcome::Replied);
-    assert_eq!(deliver(&ethernet(&[], [8, 0], &part([0, 8]))).outcome, Outcome::Dropped);
-    for (offset, told) in [(0, true), (8, false)] {
-        let part = [&[UDP, 0, 0, offset, 0, 0, 0, 1][..], &[0; 64]].concat();
-        let expired = frame("2001:db8::7", "fd00::9", 1, 44, &part);
-        assert_eq!(deliver(&expired).outcome == Outcome::Replied, told);
+    for (source, to) in [("192.0.2.7", "10.0.0.9"), ("2001:db8::7", "fd00::9")] {
+        for (offset, more, told) in [(0, true, true), (0, false, true), (8, false, false), (64, true, false)] {
+            let expired = packet(source, to, 1, UDP, &[0; 64]).fragment(offset, more).bytes();
+            assert_eq!(deliver(&expired).outcome == Outcome::Replied, told, "{offset} to {to}");
+        }
     }
 }
 
@@ -365,16 +340,12 @@ fn expected_outcome(to: Ipv4Addr, ttl: u8) -> Outcome {
 #[test]
 fn a_header_that_comes_to_zero_with_its_new_hop_limit_has_the_checksum_zero() {
     for (ttl, protocol) in (2..=255).flat_map(|ttl| [(ttl, UDP), (ttl, 0)]) {
-        let to = [10, 0, 0, 9].into();
-        let after = ipv4([192, 0, 0, 0].into(), to, ttl - 1, [0, 0], protocol, &[7; 8]);
+        let datagram = |source: [u8; 4], ttl| packet(source, "10.0.0.9", ttl, protocol, &[7; 8]);
+        let after = datagram([192, 0, 0, 0], ttl - 1).packet();
         // What the header's sum lacks to zero.
-        let source = [192, 0, after[10], after[11]].into();
-        let verdict = deliver(&ethernet(&[], [8, 0], &ipv4(source, to, ttl, [0, 0], protocol, &[7; 8])));
-        assert_eq!(
-            verdict.bytes[14..],
-            ipv4(source, to, ttl - 1, [0, 0], protocol, &[7; 8]),
-            "{ttl}, protocol {protocol}"
-        );
+        let source = [192, 0, after[10], after[11]];
+        let verdict = deliver(&datagram(source, ttl).bytes());
+        assert_eq!(verdict.bytes[14..], datagram(source, ttl - 1).packet(), "{ttl}, protocol {protocol}");
         assert_eq!(verdict.bytes[24..26], [0, 0]);
     }
 }
@@ -385,18 +356,17 @@ proptest! {
         to in prop_oneof![(0..5_u8).prop_map(|second| [10, second, 0, 1]), Just([11, 0, 0, 1])],
         ttl: u8, payload in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        let source = Ipv4Addr::new(192, 0, 2, 7);
-        let datagram = ipv4(source, to.into(), ttl, [0, 0], UDP, &payload);
-        let verdict = deliver(&ethernet(&[], [8, 0], &datagram));
+        let datagram = packet("192.0.2.7", to, ttl, UDP, &payload);
+        let verdict = deliver(&datagram.bytes());
         prop_assert_eq!(verdict.outcome, expected_outcome(to.into(), ttl));
         match verdict.outcome {
             // Computed anew, not updated.
             Outcome::Sent | Outcome::SentTo(_) => {
-                prop_assert_eq!(&verdict.bytes[14..], ipv4(source, to.into(), ttl - 1, [0, 0], UDP, &payload));
+                prop_assert_eq!(&verdict.bytes[14..], datagram.hop_limit(ttl - 1).packet());
             }
             Outcome::Replied => {
                 let kind = if ttl <= 1 { 11 } else { 3 };
-                assert_error_v4(&verdict, &ethernet(&[], [8, 0], &datagram), kind);
+                assert_error_v4(&verdict, &datagram.bytes(), kind);
             }
             _ => {}
         }

@@ -3,35 +3,20 @@
 #![cfg(not(target_family = "wasm"))]
 
 use monitor::Monitor;
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, message, take_log};
+use pinion_sdk::headers::{TCP, UDP};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns, message, take_log};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
-const UDP: u8 = 17;
-const TCP: u8 = 6;
-
-fn ipv4(protocol: u8, host: u8, fragment: [u8; 2], payload: &[u8]) -> Vec<u8> {
-    let len = (20 + payload.len() as u16).to_be_bytes();
-    let head =
-        [0x45, 0, len[0], len[1], 0, 1, fragment[0], fragment[1], 64, protocol, 0, 0, 10, 0, 0, host, 10, 9, 9, 9];
-    [&[0; 12][..], &[8, 0], &head, payload].concat()
-}
+const TO: [u8; 4] = [10, 9, 9, 9];
 
 /// Returns a UDP frame of that length.
 fn udp(host: u8, port: u8, frame_len: usize) -> Vec<u8> {
-    let mut datagram = vec![0, port, 0, 53, 0, 0, 0, 0];
-    datagram.resize(frame_len - 34, 0);
-    ipv4(UDP, host, [0, 0], &datagram)
+    Frame::udp(([10, 0, 0, host], port.into()), (TO, 53)).payload(&vec![0; frame_len - 42]).bytes()
 }
 
 fn udp_v6(frame_len: usize) -> Vec<u8> {
-    let len = (frame_len as u16 - 54).to_be_bytes();
-    let mut frame = [&[0; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, len[0], len[1], UDP, 64]].concat();
-    frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
-    frame.extend([0, 7, 0, 53, 0, 0, 0, 0]);
-    frame.resize(frame_len, 0);
-    frame
+    Frame::udp(("fd00::1", 7), ("fd00::2", 53)).payload(&vec![0; frame_len - 62]).bytes()
 }
 
 fn monitor(config: &str) -> Harness<Monitor> {
@@ -109,9 +94,10 @@ fn totals_and_top_flows_are_shown_as_metrics_until_an_interval_without_packets()
 
 #[test]
 fn a_flow_is_shown_by_its_version_and_protocol() {
-    let tcp = ipv4(TCP, 1, [0, 0], &[0, 80, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
-    let gre = ipv4(47, 1, [0, 0], &[0; 30]);
-    let ping = ipv4(1, 1, [0, 0], &[8, 0, 0, 0, 0, 7, 0, 1, 0]);
+    let from = [10, 0, 0, 1];
+    let tcp = Frame::tcp((from, 80), (TO, 256)).bytes();
+    let gre = Frame::other(47, from, TO).payload(&[0; 30]).bytes();
+    let ping = Frame::echo_request(from, TO).bytes();
     let mut monitor = monitor("");
     let _ = monitor.deliver(&[&udp_v6(100), &gre, &tcp, &ping]);
     let _ = monitor.let_pass_ns(10 * SECOND_NS);
@@ -130,8 +116,9 @@ fn a_flow_is_shown_by_its_version_and_protocol() {
 #[test]
 fn fragments_without_ports_are_a_flow_of_their_own() {
     let mut monitor = monitor("");
-    let first = ipv4(UDP, 1, [0x20, 0], &[0, 1, 0, 53, 0, 0, 0, 0]);
-    let _ = monitor.deliver(&[&first, &ipv4(UDP, 1, [0, 1], &[0; 8]), &ipv4(UDP, 1, [0, 2], &[0; 8])]);
+    for part in Frame::udp("10.0.0.1:1", "10.9.9.9:53").payload(&[0; 16]).fragments(8) {
+        let _ = monitor.deliver(&[&part.bytes()]);
+    }
     assert_eq!(monitor.function().flows().len(), 2);
 }
 
@@ -139,10 +126,8 @@ fn fragments_without_ports_are_a_flow_of_their_own() {
 fn fragments_of_ipv6_are_one_flow_whatever_they_say_that_they_carry() {
     let mut monitor = monitor("");
     for next_header in [UDP, TCP, 59, 44, 0, 60] {
-        let mut frame = udp_v6(80);
-        frame[20] = 44;
-        frame[54..62].copy_from_slice(&[next_header, 0, 4, 0, 0, 0, 0, 9]);
-        let _ = monitor.deliver(&[&frame]);
+        let later = Frame::other(next_header, "fd00::1", "fd00::2").fragment(1024, false).payload(&[0; 18]);
+        let _ = monitor.deliver(&[&later.bytes()]);
     }
     assert_eq!(monitor.function().flows().len(), 1);
     let _ = monitor.let_pass_ns(10 * SECOND_NS);

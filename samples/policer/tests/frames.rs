@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, take_log};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns, take_log};
 use policer::Policer;
 use policer::bucket::Limit;
 use proptest::prelude::*;
@@ -13,32 +13,8 @@ const MS_NS: u64 = 1_000_000;
 
 /// Returns a UDP packet of a flow, of that length, at least 42 bytes.
 fn frame(flow: u8, len: usize) -> Vec<u8> {
-    let mut frame = vec![0; len.max(42)];
-    frame[12..14].copy_from_slice(&[0x08, 0]);
-    let total_len = ((frame.len() - 14) as u16).to_be_bytes();
-    frame[14..34].copy_from_slice(&[
-        0x45,
-        0,
-        total_len[0],
-        total_len[1],
-        0,
-        1,
-        0,
-        0,
-        64,
-        17,
-        0,
-        0,
-        10,
-        0,
-        0,
-        flow,
-        10,
-        0,
-        1,
-        0,
-    ]);
-    frame
+    let payload = vec![0; len.saturating_sub(42)];
+    Frame::udp(([10, 0, 0, flow], 7), ([10, 0, 1, 0], 7)).payload(&payload).bytes()
 }
 
 fn policer(config: &str) -> Harness<Policer> {

@@ -5,6 +5,104 @@
 
 #include <stdint.h>
 
+/** EtherType of what a guest and the node say to each other about outbound flows: the other one that IEEE 802 reserves for local
+ *  experiments. No device receives frames of this type for a guest.
+ *
+ *     0          12     14        15     16    24     32         33   34       35     36           38                40
+ *     | addresses | type | version | kind | tag | flow | protocol | IP | reason | zero | source port | destination port | source address
+ *                                                                                     56                    72     74       80
+ *                                                                                     | destination address | VLAN | zero ...
+ *
+ *  A guest asks by a frame that it sends as it will send the packets of the flow: by the output, or as the reply, that leads out of the node
+ *  by the same port. The node answers each request with one frame, which comes in where packets of that port do, and later tells with
+ *  another one that the flow has ended. Addresses, type and ports are in network order, everything else little-endian. An IPv4 address is
+ *  in the first 4 bytes of its field, with zeros behind it. */
+#define PINION_FLOW_ETHERTYPE 34998
+
+/** The version of these frames. */
+#define PINION_FLOW_VERSION 1
+
+/** Offset of the version. */
+#define PINION_FLOW_VERSION_AT 14
+
+/** Offset of the kind, a `pinion_flow_kind`. */
+#define PINION_FLOW_KIND_AT 15
+
+/** Offset of the tag: 8 bytes that the guest chooses when it asks for a flow. Whatever the node says about the flow has them, too. */
+#define PINION_FLOW_TAG_AT 16
+
+/** Offset of the flow's number, of 8 bytes, by which the guest asks for its end. Not 0 for a flow that was opened. */
+#define PINION_FLOW_NUMBER_AT 24
+
+/** Offset of the IP protocol's number, of 1 byte: 6 for TCP or 17 for UDP. */
+#define PINION_FLOW_PROTOCOL_AT 32
+
+/** Offset of the version of IP, of 1 byte: 4 or 6. */
+#define PINION_FLOW_IP_AT 33
+
+/** Offset of the reason, of 1 byte: a `pinion_flow_refusal` or a `pinion_flow_end`; otherwise 0. */
+#define PINION_FLOW_REASON_AT 34
+
+/** Offset of the source port, of 2 bytes, which the node chooses. */
+#define PINION_FLOW_SOURCE_PORT_AT 36
+
+/** Offset of the destination port, of 2 bytes. */
+#define PINION_FLOW_DESTINATION_PORT_AT 38
+
+/** Offset of the source address, of 16 bytes, which the node chooses. */
+#define PINION_FLOW_SOURCE_AT 40
+
+/** Offset of the destination address, of 16 bytes. */
+#define PINION_FLOW_DESTINATION_AT 56
+
+/** Offset of the VLAN's number, of 2 bytes: 0 for the untagged network. */
+#define PINION_FLOW_VLAN_AT 72
+
+/** Bytes of each of these frames. */
+#define PINION_FLOW_BYTES 80
+
+/** What a frame of `PINION_FLOW_ETHERTYPE` says. */
+enum pinion_flow_kind {
+    /** The guest asks for a flow to the destination. */
+    PINION_FLOW_KIND_OPEN = 1,
+    /** The guest asks for the end of the flow of this number. The answer says that it has ended, also if it did before. */
+    PINION_FLOW_KIND_CLOSE = 2,
+    /** The node has opened the flow: packets from its source to its destination may leave, and answers come in. */
+    PINION_FLOW_KIND_OPENED = 3,
+    /** The node does not open the flow, for a `pinion_flow_refusal`. */
+    PINION_FLOW_KIND_REFUSED = 4,
+    /** The flow has ended, for a `pinion_flow_end`. */
+    PINION_FLOW_KIND_CLOSED = 5,
+};
+
+/** Why the node does not open a flow. */
+enum pinion_flow_refusal {
+    /** The request is none that the node understands, or the destination is not one host's address. */
+    PINION_FLOW_REFUSAL_INVALID = 1,
+    /** The chain's grants do not allow flows of this protocol to this destination, or none of its rules names this VLAN. */
+    PINION_FLOW_REFUSAL_NOT_GRANTED = 2,
+    /** The tenant or the instance has as many flows as it may have. */
+    PINION_FLOW_REFUSAL_QUOTA = 3,
+    /** All source ports are in use for flows to this destination. */
+    PINION_FLOW_REFUSAL_NO_PORT = 4,
+    /** The node has no address of this version there, or no route leads to the destination. */
+    PINION_FLOW_REFUSAL_NO_ROUTE = 5,
+};
+
+/** Why a flow has ended. */
+enum pinion_flow_end {
+    /** The guest asked for it, or the flow did not exist. */
+    PINION_FLOW_END_BY_GUEST = 1,
+    /** Its TCP connection was closed by both sides, or reset by either. */
+    PINION_FLOW_END_BY_CONNECTION = 2,
+    /** The guest has sent nothing for too long. */
+    PINION_FLOW_END_IDLE = 3,
+    /** The chain's grants changed, and no longer allow it. */
+    PINION_FLOW_END_NOT_GRANTED = 4,
+    /** The node has as many flows as it can, this tenant more than it is guaranteed, and another one fewer. */
+    PINION_FLOW_END_QUOTA = 5,
+};
+
 /** The version of this contract. A module declares it by exporting a function named `PINION_EXPORT_ABI_PREFIX` followed by the number, so that
  *  the version can be read without running the module. */
 #define PINION_ABI_VERSION 3
@@ -212,104 +310,6 @@
 
 /** The longest payload of a message or an answer: what fits into a frame of 1,518 bytes, which fits into the smallest slot. */
 #define PINION_MESSAGE_PAYLOAD_BYTES_MAX 1486
-
-/** EtherType of what a guest and the node say to each other about outbound flows: the other one that IEEE 802 reserves for local
- *  experiments. No device receives frames of this type for a guest.
- *
- *     0          12     14        15     16    24     32         33   34       35     36           38                40
- *     | addresses | type | version | kind | tag | flow | protocol | IP | reason | zero | source port | destination port | source address
- *                                                                                     56                    72     74       80
- *                                                                                     | destination address | VLAN | zero ...
- *
- *  A guest asks by a frame that it sends as it will send the packets of the flow: by the output, or as the reply, that leads out of the node
- *  by the same port. The node answers each request with one frame, which comes in where packets of that port do, and later tells with
- *  another one that the flow has ended. Addresses, type and ports are in network order, everything else little-endian. An IPv4 address is
- *  in the first 4 bytes of its field, with zeros behind it. */
-#define PINION_FLOW_ETHERTYPE 34998
-
-/** The version of these frames. */
-#define PINION_FLOW_VERSION 1
-
-/** Offset of the version. */
-#define PINION_FLOW_VERSION_AT 14
-
-/** Offset of the kind, a `pinion_flow_kind`. */
-#define PINION_FLOW_KIND_AT 15
-
-/** Offset of the tag: 8 bytes that the guest chooses when it asks for a flow. Whatever the node says about the flow has them, too. */
-#define PINION_FLOW_TAG_AT 16
-
-/** Offset of the flow's number, of 8 bytes, by which the guest asks for its end. Not 0 for a flow that was opened. */
-#define PINION_FLOW_NUMBER_AT 24
-
-/** Offset of the IP protocol's number, of 1 byte: 6 for TCP or 17 for UDP. */
-#define PINION_FLOW_PROTOCOL_AT 32
-
-/** Offset of the version of IP, of 1 byte: 4 or 6. */
-#define PINION_FLOW_IP_AT 33
-
-/** Offset of the reason, of 1 byte: a `pinion_flow_refusal` or a `pinion_flow_end`; otherwise 0. */
-#define PINION_FLOW_REASON_AT 34
-
-/** Offset of the source port, of 2 bytes, which the node chooses. */
-#define PINION_FLOW_SOURCE_PORT_AT 36
-
-/** Offset of the destination port, of 2 bytes. */
-#define PINION_FLOW_DESTINATION_PORT_AT 38
-
-/** Offset of the source address, of 16 bytes, which the node chooses. */
-#define PINION_FLOW_SOURCE_AT 40
-
-/** Offset of the destination address, of 16 bytes. */
-#define PINION_FLOW_DESTINATION_AT 56
-
-/** Offset of the VLAN's number, of 2 bytes: 0 for the untagged network. */
-#define PINION_FLOW_VLAN_AT 72
-
-/** Bytes of each of these frames. */
-#define PINION_FLOW_BYTES 80
-
-/** What a frame of `PINION_FLOW_ETHERTYPE` says. */
-enum pinion_flow_kind {
-    /** The guest asks for a flow to the destination. */
-    PINION_FLOW_KIND_OPEN = 1,
-    /** The guest asks for the end of the flow of this number. The answer says that it has ended, also if it did before. */
-    PINION_FLOW_KIND_CLOSE = 2,
-    /** The node has opened the flow: packets from its source to its destination may leave, and answers come in. */
-    PINION_FLOW_KIND_OPENED = 3,
-    /** The node does not open the flow, for a `pinion_flow_refusal`. */
-    PINION_FLOW_KIND_REFUSED = 4,
-    /** The flow has ended, for a `pinion_flow_end`. */
-    PINION_FLOW_KIND_CLOSED = 5,
-};
-
-/** Why the node does not open a flow. */
-enum pinion_flow_refusal {
-    /** The request is none that the node understands, or the destination is not one host's address. */
-    PINION_FLOW_REFUSAL_INVALID = 1,
-    /** The chain's grants do not allow flows of this protocol to this destination, or none of its rules names this VLAN. */
-    PINION_FLOW_REFUSAL_NOT_GRANTED = 2,
-    /** The tenant or the instance has as many flows as it may have. */
-    PINION_FLOW_REFUSAL_QUOTA = 3,
-    /** All source ports are in use for flows to this destination. */
-    PINION_FLOW_REFUSAL_NO_PORT = 4,
-    /** The node has no address of this version there, or no route leads to the destination. */
-    PINION_FLOW_REFUSAL_NO_ROUTE = 5,
-};
-
-/** Why a flow has ended. */
-enum pinion_flow_end {
-    /** The guest asked for it, or the flow did not exist. */
-    PINION_FLOW_END_BY_GUEST = 1,
-    /** Its TCP connection was closed by both sides, or reset by either. */
-    PINION_FLOW_END_BY_CONNECTION = 2,
-    /** The guest has sent nothing for too long. */
-    PINION_FLOW_END_IDLE = 3,
-    /** The chain's grants changed, and no longer allow it. */
-    PINION_FLOW_END_NOT_GRANTED = 4,
-    /** The node has as many flows as it can, this tenant more than it is guaranteed, and another one fewer. */
-    PINION_FLOW_END_QUOTA = 5,
-};
 
 /** Describes a guest's packet memory. `pinion_pool` returns its address; the host reads it once. */
 struct pinion_pool_header {

@@ -6,13 +6,12 @@ use std::collections::VecDeque;
 use pinion_abi::{MESSAGE_ETHERTYPE, OUTPUTS_MAX, RX_REPLY};
 
 use super::slots::Described;
-use super::{Harness, Outcome, Verdict, direction_flag};
+use super::{Harness, LoopHarness, Outcome, Verdict, direction_flag};
 use crate::headers::Headers;
 use crate::host::calls;
-use crate::{Direction, Function, InitError};
+use crate::{Direction, Function, InitError, Looping};
 
-/// Several functions as the stages of one chain, each in a [`Harness`]. [`Looping`](crate::Looping) functions have a
-/// [`LoopHarness`](super::LoopHarness) only.
+/// Several functions as the stages of one chain, each in a [`Harness`], or in a [`LoopHarness`] if it is [`Looping`].
 ///
 /// The first output of a stage leads to the next one, and that of the last stage out of the node: by the chain's
 /// [egress](Chain::egress), or else by the port by which the frame came. A reply leaves by the port by which its frame came. Further
@@ -136,6 +135,49 @@ impl Chain {
         Ok(self)
     }
 
+    /// Adds a stage with a loop of its own at the end, prepared and started as a node does, and run to its first wait.
+    ///
+    /// ```
+    /// use pinion_sdk::testing::{Chain, Exit};
+    /// use pinion_sdk::{InitError, Io, Looping, Packet};
+    ///
+    /// /// Sends every second packet on.
+    /// struct Half;
+    ///
+    /// impl Looping for Half {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn run(&mut self, io: &mut Io<'_>) {
+    ///         let mut number = 0;
+    ///         loop {
+    ///             for packet in io.wait() {
+    ///                 number += 1;
+    ///                 if number % 2 == 0 { packet.send() }
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let mut chain = Chain::new().looping_stage::<Half>(b"").unwrap().looping_stage::<Half>(b"").unwrap();
+    /// let exits: Vec<Exit> = chain.deliver(&[&[0; 60][..]; 4]).iter().map(|left| left.exit).collect();
+    /// assert_eq!(exits, [Exit::Dropped, Exit::Dropped, Exit::Dropped, Exit::Port(0)]);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The function refuses its configuration.
+    ///
+    /// # Panics
+    ///
+    /// As [`LoopHarness::new`].
+    pub fn looping_stage<F: Looping>(mut self, config: &[u8]) -> Result<Self, InitError> {
+        let harness = Box::new(LoopHarness::<F>::new(config)?);
+        self.stages.push(Stage { harness, outputs: Vec::new() });
+        Ok(self)
+    }
+
     /// Sets the port by which frames leave after the last stage. Without it they leave by the port by which they came.
     #[must_use]
     pub fn egress(mut self, port: u16) -> Self {
@@ -229,7 +271,7 @@ impl Chain {
         self.settle(moving)
     }
 
-    /// Lets time pass, and calls each stage at its deadlines within it. Returns how packets left the chain.
+    /// Lets time pass, and calls each stage, or ends its wait, at its deadlines within it. Returns how packets left the chain.
     ///
     /// # Panics
     ///
@@ -257,8 +299,21 @@ impl Chain {
     ///
     /// If the stage with this index has another function.
     pub fn harness<F: Function + 'static>(&mut self, stage: usize) -> &mut Harness<F> {
+        self.harness_as(stage)
+    }
+
+    /// Returns the harness of a [stage with a loop](Chain::looping_stage), for its metrics.
+    ///
+    /// # Panics
+    ///
+    /// If the stage with this index has another function, or was not added as one with a loop.
+    pub fn loop_harness<F: Looping>(&mut self, stage: usize) -> &mut LoopHarness<F> {
+        self.harness_as(stage)
+    }
+
+    fn harness_as<H: Any>(&mut self, stage: usize) -> &mut H {
         let harness: &mut dyn Any = self.stages[stage].harness.as_mut();
-        harness.downcast_mut().unwrap_or_else(|| panic!("stage {stage} is no {}", type_name::<F>()))
+        harness.downcast_mut().unwrap_or_else(|| panic!("stage {stage} has no {}", type_name::<H>()))
     }
 
     /// Moves packets until all have left. What comes to a stage at once and in the same way is one delivery, as on a node.
@@ -374,6 +429,20 @@ trait AnyHarness: Any {
 }
 
 impl<F: Function + 'static> AnyHarness for Harness<F> {
+    fn deliver_described(&mut self, described: &Described, frames: &[&[u8]]) -> Vec<Verdict> {
+        self.deliver_described(described, frames)
+    }
+
+    fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
+        self.let_pass_ns(duration_ns)
+    }
+
+    fn due_ns(&self) -> Option<u64> {
+        self.due_ns()
+    }
+}
+
+impl<F: Looping> AnyHarness for LoopHarness<F> {
     fn deliver_described(&mut self, described: &Described, frames: &[&[u8]]) -> Vec<Verdict> {
         self.deliver_described(described, frames)
     }

@@ -266,6 +266,34 @@ impl Frame {
         self
     }
 
+    /// Splits the packet into fragments, in their order, each with at most so many bytes of the message, a multiple of 8. The checksum is in the
+    /// first one, and covers the whole message. IPv6 needs an [identification](Frame::id) of its own for each datagram.
+    ///
+    /// ```
+    /// use pinion_sdk::headers::Headers;
+    /// use pinion_sdk::testing::Frame;
+    ///
+    /// let parts = Frame::udp("10.0.0.1:5000", "10.0.0.2:53").payload(&[7; 40]).id(9).fragments(24);
+    /// let fragment = |part: &Frame| Headers::of(&part.bytes()).unwrap().fragment.unwrap();
+    /// assert!(parts.iter().map(|part| (fragment(part).offset, fragment(part).more)).eq([(0, true), (24, false)]));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If `bytes` is 0 or no multiple of 8.
+    #[must_use]
+    pub fn fragments(&self, bytes: usize) -> Vec<Self> {
+        assert!(bytes > 0 && bytes.is_multiple_of(8), "a fragment has a multiple of 8 bytes, and {bytes} is none");
+        let message = self.message();
+        let protocol = self.message.protocol(self.addresses.source.is_ipv4());
+        let count = message.len().div_ceil(bytes);
+        let part = |(number, piece): (usize, &[u8])| {
+            let part = Self { message: Message::Other(protocol), ..self.clone() };
+            part.payload(piece).fragment((number * bytes) as u16, number + 1 < count)
+        };
+        message.chunks(bytes).enumerate().map(part).collect()
+    }
+
     /// Sets the flag of IPv4 that forbids routers to fragment the packet.
     pub fn dont_fragment(mut self) -> Self {
         self.network.dont_fragment = true;

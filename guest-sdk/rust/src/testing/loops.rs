@@ -13,11 +13,11 @@ use std::panic;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 
-use pinion_abi::{CLOCK_STEP_NS, LogLevel};
+use pinion_abi::LogLevel;
 
-use super::Verdict;
 use super::metrics::{Metrics, Value};
 use super::slots::{Described, NodeSlots};
+use super::{Verdict, due_ns};
 use crate::functions::looping::Node;
 use crate::host::{calls, finished};
 use crate::packets::pool::{Pool, PoolMemory, SLOT_COUNT_DEFAULT};
@@ -35,6 +35,8 @@ struct Answer {
     log: Vec<(LogLevel, String)>,
     metrics: Vec<Value>,
     clock_ns: u64,
+    /// Until when the function waits for packets at most.
+    deadline_ns: Option<u64>,
     finished: bool,
 }
 
@@ -75,6 +77,7 @@ pub struct LoopHarness<F> {
     answers: Receiver<Result<Answer, InitError>>,
     thread: Option<JoinHandle<()>>,
     metrics: Vec<Value>,
+    deadline_ns: Option<u64>,
     finished: bool,
     function: PhantomData<fn() -> F>,
 }
@@ -94,9 +97,9 @@ impl<F: Looping> LoopHarness<F> {
         let (answer, answers) = mpsc::channel();
         let (config, clock_ns) = (config.to_owned(), calls::exact_clock_ns());
         let thread = thread::spawn(move || serve::<F>(&config, clock_ns, received, answer));
-        let (metrics, function) = (Vec::new(), PhantomData);
-        let mut harness =
-            Self { orders: Some(orders), answers, thread: Some(thread), metrics, finished: false, function };
+        let (orders, thread) = (Some(orders), Some(thread));
+        let (metrics, deadline_ns, finished) = (Vec::new(), None, false);
+        let mut harness = Self { orders, answers, thread, metrics, deadline_ns, finished, function: PhantomData };
         harness.answer()?;
         Ok(harness)
     }
@@ -107,7 +110,7 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// If a frame does not fit into a slot, or the function panics or transmits a descriptor for which a node would end it.
     pub fn deliver(&mut self, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(Described::default(), frames)
+        self.deliver_described(&Described::default(), frames)
     }
 
     /// Delivers frames from the port with this index.
@@ -116,12 +119,12 @@ impl<F: Looping> LoopHarness<F> {
     ///
     /// As [`LoopHarness::deliver`].
     pub fn deliver_from(&mut self, ingress_port: u16, frames: &[&[u8]]) -> Vec<Verdict> {
-        self.deliver_described(Described { ingress_port, ..Described::default() }, frames)
+        self.deliver_described(&Described { ingress_port, ..Described::default() }, frames)
     }
 
-    fn deliver_described(&mut self, described: Described, frames: &[&[u8]]) -> Vec<Verdict> {
+    pub(super) fn deliver_described(&mut self, described: &Described, frames: &[&[u8]]) -> Vec<Verdict> {
         let frames = frames.iter().map(|frame| frame.to_vec()).collect();
-        self.order(Order::Deliver { described, frames })
+        self.order(Order::Deliver { described: *described, frames })
     }
 
     /// Lets time pass on this thread's [`clock`](crate::clock) and the function's. Returns the function's decisions at each deadline within
@@ -134,6 +137,11 @@ impl<F: Looping> LoopHarness<F> {
     /// As [`LoopHarness::deliver`].
     pub fn let_pass_ns(&mut self, duration_ns: u64) -> Vec<Verdict> {
         self.order(Order::LetPass { until_ns: calls::exact_clock_ns() + duration_ns })
+    }
+
+    /// Returns when the function's wait ends, if no packets come.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        due_ns(self.deadline_ns?)
     }
 
     /// Returns whether the function has returned: it gets no more frames.
@@ -160,10 +168,10 @@ impl<F: Looping> LoopHarness<F> {
     fn answer(&mut self) -> Result<Vec<Verdict>, InitError> {
         match self.answers.recv() {
             Ok(answer) => {
-                let Answer { verdicts, log, metrics, clock_ns, finished } = answer?;
+                let Answer { verdicts, log, metrics, clock_ns, deadline_ns, finished } = answer?;
                 log.iter().for_each(|(level, line)| calls::log(*level, line));
                 calls::advance_clock_ns(clock_ns - calls::exact_clock_ns());
-                (self.metrics, self.finished) = (metrics, finished);
+                (self.metrics, self.deadline_ns, self.finished) = (metrics, deadline_ns, finished);
                 Ok(verdicts)
             }
             Err(_) => match self.thread.take().map(JoinHandle::join) {
@@ -250,7 +258,7 @@ impl Node for FakeNode {
             if self.passes(deadline_ns) {
                 return 0;
             }
-            self.answer(false);
+            self.answer(deadline_ns, false);
             self.hear();
         }
     }
@@ -272,9 +280,7 @@ impl FakeNode {
     /// Lets time pass to the deadline, or to the end of the test's step. Returns whether the deadline was reached.
     fn passes(&mut self, deadline_ns: Option<u64>) -> bool {
         let Some(until_ns) = self.until_ns else { return false };
-        let next_step_ns = calls::clock_ns() + CLOCK_STEP_NS;
-        let deadline_ns = deadline_ns.and_then(|at_ns| at_ns.checked_next_multiple_of(CLOCK_STEP_NS));
-        let due_ns = deadline_ns.map(|at_ns| at_ns.max(next_step_ns)).filter(|at_ns| *at_ns <= until_ns);
+        let due_ns = deadline_ns.and_then(due_ns).filter(|at_ns| *at_ns <= until_ns);
         calls::advance_clock_ns(due_ns.unwrap_or(until_ns) - calls::exact_clock_ns());
         if due_ns.is_none() {
             self.until_ns = None;
@@ -295,9 +301,10 @@ impl FakeNode {
         }
     }
 
-    fn answer(&mut self, finished: bool) {
+    fn answer(&mut self, deadline_ns: Option<u64>, finished: bool) {
         let (verdicts, metrics) = (std::mem::take(&mut self.verdicts), self.metrics.values().collect());
-        let answer = Answer { verdicts, log: calls::take_log(), metrics, clock_ns: calls::exact_clock_ns(), finished };
+        let (log, clock_ns) = (calls::take_log(), calls::exact_clock_ns());
+        let answer = Answer { verdicts, log, metrics, clock_ns, deadline_ns, finished };
         // Fails if the harness is gone, which the next command shows.
         let _ = self.answers.send(Ok(answer));
     }
@@ -311,7 +318,7 @@ impl FakeNode {
             if let Some(until_ns) = self.until_ns.take() {
                 calls::advance_clock_ns(until_ns - calls::exact_clock_ns());
             }
-            self.answer(true);
+            self.answer(None, true);
             self.hear();
         }
     }

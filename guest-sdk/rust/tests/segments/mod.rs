@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use pinion_sdk::headers::Headers;
 use pinion_sdk::net::testing::Network;
 use pinion_sdk::net::{Server, Service, Settings, Stream};
-use pinion_sdk::testing::Outcome;
+use pinion_sdk::testing::{Frame, Outcome};
 use pinion_sdk::{Function, InitError, checksum};
 
 pub(crate) const PLACES: u16 = 8;
@@ -105,38 +105,8 @@ pub(crate) struct Fields {
 /// Makes a TCP segment in a frame, with correct checksums, over the version of IP of its addresses.
 pub(crate) fn frame(from: SocketAddr, to: SocketAddr, fields: &Fields) -> Vec<u8> {
     let Fields { flags, seq, ack, window, options, payload } = fields;
-    assert_eq!(options.len() % 4, 0);
-    let mut tcp = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
-    tcp.extend(seq.to_be_bytes());
-    tcp.extend(ack.to_be_bytes());
-    tcp.extend([(5 + options.len() as u8 / 4) << 4, *flags]);
-    tcp.extend(window.to_be_bytes());
-    tcp.extend([0; 4]);
-    tcp.extend(options);
-    tcp.extend(payload);
-    let len = (tcp.len() as u16).to_be_bytes();
-    let (mut ip, addresses) = match (from.ip(), to.ip()) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            let total = (20 + tcp.len() as u16).to_be_bytes();
-            let mut ip = vec![0x45, 0, total[0], total[1], 0, 1, 0x40, 0, 64, 6, 0, 0];
-            let addresses = [source.octets(), destination.octets()].concat();
-            ip.extend(&addresses);
-            let sum = checksum::of(&ip);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-            (ip, addresses)
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let addresses = [source.octets(), destination.octets()].concat();
-            ([&[0x60, 0, 0, 0, len[0], len[1], 6, 64], &addresses[..]].concat(), addresses)
-        }
-        _ => panic!("addresses of two versions"),
-    };
-    let pseudo = [&addresses[..], &[0, 6], &len, &tcp].concat();
-    let sum = checksum::of(&pseudo);
-    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-    ip.extend(tcp);
-    let ethertype: [u8; 2] = if from.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] };
-    [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1], &ethertype[..], &ip].concat()
+    let frame = Frame::tcp(from, to).sequence(*seq).acknowledged(*ack).tcp_flags(*flags).window(*window);
+    frame.tcp_options(options).payload(payload).dont_fragment().bytes()
 }
 
 /// Makes a segment over IPv4 that acknowledges nothing, or number 0.

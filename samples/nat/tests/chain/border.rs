@@ -7,7 +7,7 @@
 use firewall::Firewall;
 use lpm_router::Router;
 use nat::Nat;
-use pinion_sdk::testing::{Chain, Departure, Exit};
+use pinion_sdk::testing::{Chain, Departure, Exit, Frame};
 
 const FIREWALL: &str = r#"
 inside = ["10.0.0.0/8", "fd00::/8"]
@@ -73,19 +73,19 @@ impl Border {
         Self { v4: routed(translated), v6: routed(chain().unwrap()) }
     }
 
-    /// Sends a datagram from inside.
-    pub(crate) fn send_from_inside(&mut self, datagram: &[u8]) -> Vec<Left> {
-        self.send(INSIDE, datagram)
+    pub(crate) fn send_from_inside(&mut self, frame: &Frame) -> Vec<Left> {
+        self.send(INSIDE, frame)
     }
 
-    /// Sends a datagram from outside.
-    pub(crate) fn send_from_outside(&mut self, datagram: &[u8]) -> Vec<Left> {
-        self.send(OUTSIDE, datagram)
+    pub(crate) fn send_from_outside(&mut self, frame: &Frame) -> Vec<Left> {
+        self.send(OUTSIDE, frame)
     }
 
-    fn send(&mut self, port: u16, datagram: &[u8]) -> Vec<Left> {
-        let chain = if is_v4(datagram) { &mut self.v4 } else { &mut self.v6 };
-        let departures = chain.deliver_from(port, &[&frame(datagram)]).into_iter();
+    fn send(&mut self, port: u16, frame: &Frame) -> Vec<Left> {
+        let frame = frame.bytes();
+        let is_v4 = frame[12..14] == [0x08, 0x00];
+        let chain = if is_v4 { &mut self.v4 } else { &mut self.v6 };
+        let departures = chain.deliver_from(port, &[&frame]).into_iter();
         let left = departures.filter_map(|Departure { exit, bytes, .. }| match exit {
             Exit::Port(INSIDE) => Some(Left::Inside(bytes[14..].to_vec())),
             Exit::Port(OUTSIDE) => Some(Left::Outside(bytes[14..].to_vec())),
@@ -94,13 +94,4 @@ impl Border {
         });
         left.collect()
     }
-}
-
-fn is_v4(datagram: &[u8]) -> bool {
-    datagram[0] >> 4 == 4
-}
-
-fn frame(datagram: &[u8]) -> Vec<u8> {
-    let ethertype = if is_v4(datagram) { [0x08, 0x00] } else { [0x86, 0xdd] };
-    [&crate::support::MACS[..], &ethertype, datagram].concat()
 }

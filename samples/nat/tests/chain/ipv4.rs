@@ -7,6 +7,7 @@ use crate::support::*;
 use firewall::Firewall;
 use nat::Nat;
 use pinion_sdk::checksum;
+use pinion_sdk::testing::Frame;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 7);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
@@ -16,22 +17,9 @@ const ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 254);
 const NEXT_ROUTER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 254);
 const INSIDE_ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 
-/// Returns the datagram with this TTL.
-fn with_ttl(datagram: &[u8], ttl: u8) -> Vec<u8> {
-    let mut datagram = datagram.to_vec();
-    datagram[8] = ttl;
-    datagram[10..12].fill(0);
-    let sum = checksum::of(&datagram[..20]);
-    datagram[10..12].copy_from_slice(&sum.to_be_bytes());
-    datagram
-}
-
 /// Returns an error with this type, code and second word.
-fn error(from: Ipv4Addr, to: Ipv4Addr, (kind, code): (u8, u8), word: [u8; 4], quoted: &[u8]) -> Vec<u8> {
-    let mut message = [&[kind, code, 0, 0][..], &word, quoted].concat();
-    let sum = checksum::of(&message);
-    message[2..4].copy_from_slice(&sum.to_be_bytes());
-    ip(from, to, ICMP, &message)
+fn error(from: Ipv4Addr, to: Ipv4Addr, (kind, code): (u8, u8), word: [u8; 4], quoted: &[u8]) -> Frame {
+    Frame::icmp(from, to, kind, code, word).payload(quoted)
 }
 
 /// Returns the only datagram, which has left outside.
@@ -61,36 +49,36 @@ fn told(datagram: &[u8]) -> (Ipv4Addr, (u8, u8), [u8; 4], Vec<u8>) {
 #[test]
 fn a_trace_of_the_route_shows_each_router_and_the_host_whether_by_udp_or_by_echoes() {
     let by_udp = |hop: u16| udp((HOST, 40_000), (PEER, 33_434 + hop), &[7; 32]);
-    let by_echo = |hop: u16| echo(HOST, PEER, 8, 77, &[hop as u8; 32]);
-    type Probe<'a> = &'a dyn Fn(u16) -> Vec<u8>;
+    let by_echo = |hop: u16| request(HOST, PEER, 77, &[hop as u8; 32]);
+    type Probe<'a> = &'a dyn Fn(u16) -> Frame;
     let probes: [(Probe<'_>, bool); 2] = [(&by_udp, true), (&by_echo, false)];
     for (probe, is_udp) in probes {
         let mut border = Border::new();
         // The chain's router tells by itself, and quotes what the host has sent.
-        let sent = with_ttl(&probe(0), 1);
+        let sent = probe(0).hop_limit(1);
         let (from, kind, _, quoted) = told(&inside(border.send_from_inside(&sent)));
-        assert_eq!((from, kind, quoted), (ROUTER, (11, 0), sent));
+        assert_eq!((from, kind, quoted), (ROUTER, (11, 0), sent.packet()));
         // The router behind it has the packet with its outside address.
-        let sent = with_ttl(&probe(1), 2);
+        let sent = probe(1).hop_limit(2);
         let there = outside(border.send_from_inside(&sent));
         assert_eq!((there[8], &there[12..16]), (1, &OUTSIDE.octets()[..]));
         for shown in [28, there.len()] {
             let expired = error(NEXT_ROUTER, OUTSIDE, (11, 0), [0; 4], &there[..shown]);
             let (from, kind, _, quoted) = told(&inside(border.send_from_outside(&expired)));
             assert_eq!((from, kind), (NEXT_ROUTER, (11, 0)));
-            assert_eq!(quoted, with_ttl(&sent, 1)[..shown]);
+            assert_eq!(quoted, sent.clone().hop_limit(1).packet()[..shown]);
         }
         // The host answers: that its port is closed, or the echo.
-        let sent = with_ttl(&probe(2), 3);
+        let sent = probe(2).hop_limit(3);
         let there = outside(border.send_from_inside(&sent));
         if is_udp {
             let closed = error(PEER, OUTSIDE, (3, 3), [0; 4], &there);
             let (from, kind, _, quoted) = told(&inside(border.send_from_outside(&closed)));
-            assert_eq!((from, kind, quoted), (PEER, (3, 3), with_ttl(&sent, 2)));
+            assert_eq!((from, kind, quoted), (PEER, (3, 3), sent.hop_limit(2).packet()));
         } else {
             let id = u16::from_be_bytes([there[24], there[25]]);
-            let reply = inside(border.send_from_outside(&echo(PEER, OUTSIDE, 0, id, &[2; 32])));
-            assert_eq!(reply, with_ttl(&echo(PEER, HOST, 0, 77, &[2; 32]), 63));
+            let replied = inside(border.send_from_outside(&reply(PEER, OUTSIDE, id, &[2; 32])));
+            assert_eq!(replied, reply(PEER, HOST, 77, &[2; 32]).hop_limit(63).packet());
         }
     }
 }
@@ -113,14 +101,14 @@ fn a_host_inside_learns_the_mtu_of_the_way_from_each_router_on_it() {
     let sent = segment(1500);
     let (from, kind, word, quoted) = told(&inside(border.send_from_inside(&sent)));
     assert_eq!((from, kind, word), (ROUTER, (3, 4), [0, 0, 0x05, 0x78]));
-    assert_eq!(quoted, sent[..548]);
+    assert_eq!(quoted, sent.packet()[..548]);
     // The next one, whose way carries 1280.
     let sent = segment(1400);
     let there = outside(border.send_from_inside(&sent));
     let needed = error(NEXT_ROUTER, OUTSIDE, (3, 4), [0, 0, 5, 0], &there[..28]);
     let (from, kind, word, quoted) = told(&inside(border.send_from_outside(&needed)));
     assert_eq!((from, kind, word), (NEXT_ROUTER, (3, 4), [0, 0, 5, 0]));
-    assert_eq!(quoted, with_ttl(&sent, 63)[..28]);
+    assert_eq!(quoted, sent.hop_limit(63).packet()[..28]);
     assert_eq!(outside(border.send_from_inside(&segment(1280))).len(), 1280);
 }
 
@@ -132,21 +120,25 @@ fn a_host_outside_learns_the_mtu_of_the_way_inside() {
     let sent = tcp((PEER, 443), end, ACK, &[7; 1400 - 40]);
     let told = outside(border.send_from_outside(&sent));
     assert_eq!(told[12..20], [ROUTER.octets(), PEER.octets()].concat());
-    assert_eq!((&told[20..22], &told[24..28], &told[28..]), (&[3, 4][..], &[0, 0, 0x05, 0x14][..], &sent[..548]));
+    assert_eq!(
+        (&told[20..22], &told[24..28], &told[28..]),
+        (&[3, 4][..], &[0, 0, 0x05, 0x14][..], &sent.packet()[..548])
+    );
     // A router inside has the packet with the host's address, and tells the peer of the outside one.
     let sent = tcp((PEER, 443), end, ACK, &[7; 1300 - 40]);
     let arrived = inside(border.send_from_outside(&sent));
     assert_eq!(arrived[16..20], HOST.octets());
     let needed = error(INSIDE_ROUTER, PEER, (3, 4), [0, 0, 5, 0], &arrived[..40]);
     let told = outside(border.send_from_inside(&needed));
-    assert_eq!(told, with_ttl(&error(OUTSIDE, PEER, (3, 4), [0, 0, 5, 0], &with_ttl(&sent, 63)[..40]), 63));
+    let quoted = &sent.hop_limit(63).packet()[..40];
+    assert_eq!(told, error(OUTSIDE, PEER, (3, 4), [0, 0, 5, 0], quoted).hop_limit(63).packet());
 }
 
 #[test]
 fn forged_errors_pass_neither_translator_nor_firewall() {
     let mut border = Border::new();
     let end = connect(&mut border);
-    let about = |from: End, to: End| tcp(from, to, ACK, b"guess");
+    let about = |from: End, to: End| tcp(from, to, ACK, b"guess").packet();
     let forged = |quoted: &[u8]| error(NEXT_ROUTER, OUTSIDE, (3, 4), [0, 0, 5, 0], quoted);
     // A port without a mapping, and another sender than the error's receiver.
     for quoted in [about((OUTSIDE, end.1 ^ 1), (PEER, 443)), about((PEER, end.1), (PEER, 443))] {
@@ -160,18 +152,6 @@ fn forged_errors_pass_neither_translator_nor_firewall() {
     assert_eq!(inside(border.send_from_outside(&forged(&about(end, (PEER, 443)))))[20..22], [3, 4]);
 }
 
-/// Splits a datagram into fragments with this many bytes.
-fn split(datagram: &[u8], bytes: usize) -> Vec<Vec<u8>> {
-    let address = |at: usize| Ipv4Addr::new(datagram[at], datagram[at + 1], datagram[at + 2], datagram[at + 3]);
-    let pieces: Vec<&[u8]> = datagram[20..].chunks(bytes).collect();
-    let part = |(number, piece): (usize, &&[u8])| {
-        let more = if number + 1 < pieces.len() { 0x2000 } else { 0 };
-        let field = ((number * bytes / 8) as u16 | more).to_be_bytes();
-        ip_part(address(12), address(16), datagram[9], field, piece)
-    };
-    pieces.iter().enumerate().map(part).collect()
-}
-
 /// Puts the payloads of fragments together.
 fn together(mut parts: Vec<Vec<u8>>) -> Vec<u8> {
     parts.sort_by_key(|part| u16::from_be_bytes([part[6] & 0x1f, part[7]]));
@@ -182,31 +162,30 @@ fn together(mut parts: Vec<Vec<u8>>) -> Vec<u8> {
 fn large_datagrams_in_fragments_pass_both_ways_in_whatever_order_they_come() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [1, 0, 2]] {
         let mut border = Border::new();
-        let asked = split(&udp((HOST, 5000), (PEER, 53), &[5; 3000]), 1200);
+        let asked = udp((HOST, 5000), (PEER, 53), &[5; 3000]).fragments(1200);
         let there: Vec<_> = order.iter().flat_map(|at| border.send_from_inside(&asked[*at])).collect();
         let parts: Vec<_> = there.into_iter().map(|left| outside(vec![left])).collect();
         assert_eq!(parts.len(), 3);
         let there = together(parts);
         let port = u16::from_be_bytes([there[0], there[1]]);
-        assert_eq!(there, udp((OUTSIDE, port), (PEER, 53), &[5; 3000])[20..]);
-        let answered = split(&udp((PEER, 53), (OUTSIDE, port), &[6; 2500]), 1200);
+        assert_eq!(there, udp((OUTSIDE, port), (PEER, 53), &[5; 3000]).message());
+        let answered = udp((PEER, 53), (OUTSIDE, port), &[6; 2500]).fragments(1200);
         let back: Vec<_> = order.iter().flat_map(|at| border.send_from_outside(&answered[*at])).collect();
         let parts: Vec<_> = back.into_iter().map(|left| inside(vec![left])).collect();
         assert_eq!(parts.len(), 3);
-        assert_eq!(together(parts), udp((PEER, 53), (HOST, 5000), &[6; 2500])[20..]);
+        assert_eq!(together(parts), udp((PEER, 53), (HOST, 5000), &[6; 2500]).message());
     }
 }
 
 #[test]
 fn an_error_about_a_first_fragment_reaches_its_sender() {
     let mut border = Border::new();
-    let mut asked = split(&udp((HOST, 5000), (PEER, 53), &[5; 3000]), 1200);
+    let asked = udp((HOST, 5000), (PEER, 53), &[5; 3000]).hop_limit(2).fragments(1200);
     // Its later fragment has come before it.
     assert_eq!(border.send_from_inside(&asked[1]), []);
-    asked[0] = with_ttl(&asked[0], 2);
     let left = border.send_from_inside(&asked[0]);
     let [Left::Outside(first), Left::Outside(_)] = &left[..] else { panic!("{left:?}") };
     let expired = error(NEXT_ROUTER, OUTSIDE, (11, 0), [0; 4], &first[..28]);
     let (from, kind, _, quoted) = told(&inside(border.send_from_outside(&expired)));
-    assert_eq!((from, kind, quoted), (NEXT_ROUTER, (11, 0), with_ttl(&asked[0], 1)[..28].to_vec()));
+    assert_eq!((from, kind, quoted), (NEXT_ROUTER, (11, 0), asked[0].clone().hop_limit(1).packet()[..28].to_vec()));
 }

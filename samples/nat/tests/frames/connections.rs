@@ -127,7 +127,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Out { inside, peer, flags } => {
-                    let verdict = nat.deliver(&[&frame(&tcp(host(inside), server(peer), flags, b""))]).remove(0);
+                    let verdict = nat.deliver(&[&tcp(host(inside), server(peer), flags, b"").bytes()]).remove(0);
                     prop_assert_eq!(verdict.outcome, model.sent(inside, peer, flags), "{:?}", step);
                     if verdict.outcome == Outcome::Sent {
                         let port = ends(&verdict.bytes).0.1;
@@ -138,7 +138,7 @@ proptest! {
                     // Without a mapping, a port that was never used.
                     let port = model.mappings.get(&inside).copied();
                     let segment = tcp(server(peer), (OUTSIDE, port.unwrap_or(1)), flags, b"");
-                    let verdict = nat.deliver(&[&frame(&segment)]).remove(0);
+                    let verdict = nat.deliver(&[&segment.bytes()]).remove(0);
                     prop_assert_eq!(verdict.outcome == Outcome::SentTo(1), port.is_some(), "{:?}", step);
                     model.received(inside, peer, flags);
                 }

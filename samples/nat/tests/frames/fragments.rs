@@ -6,20 +6,15 @@ use crate::support::*;
 use crate::translation::{CONFIG, HOST, IN, OUT, OUTSIDE, PEER, nat, port_of};
 use nat::Nat;
 use pinion_sdk::Direction;
-use pinion_sdk::testing::{Harness, Outcome};
+use pinion_sdk::headers::UDP;
+use pinion_sdk::testing::{Frame, Harness, Outcome};
 use proptest::prelude::*;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Splits a datagram into frames of fragments with 24 bytes each.
-fn split(datagram: &[u8]) -> Vec<Vec<u8>> {
-    let address = |at: usize| Ipv4Addr::new(datagram[at], datagram[at + 1], datagram[at + 2], datagram[at + 3]);
-    let pieces: Vec<&[u8]> = datagram[20..].chunks(24).collect();
-    let part = |(number, piece): (usize, &&[u8])| {
-        let more = if number + 1 < pieces.len() { 0x20 } else { 0 };
-        frame(&ip_part(address(12), address(16), datagram[9], [more, 3 * number as u8], piece))
-    };
-    pieces.iter().enumerate().map(part).collect()
+fn split(datagram: &Frame) -> Vec<Vec<u8>> {
+    datagram.fragments(24).iter().map(Frame::bytes).collect()
 }
 
 /// Delivers frames one by one; returns those that were sent, with their outcomes.
@@ -33,7 +28,7 @@ fn pass(nat: &mut Harness<Nat>, frames: impl IntoIterator<Item = Vec<u8>>) -> Ve
 }
 
 /// Asserts that the frames are the fragments of a datagram, the first one first.
-fn assert_fragments(passed: &[(Outcome, Vec<u8>)], outcome: Outcome, datagram: &[u8]) {
+fn assert_fragments(passed: &[(Outcome, Vec<u8>)], outcome: Outcome, datagram: &Frame) {
     let expected = split(datagram);
     assert_eq!(passed.len(), expected.len());
     assert_eq!(passed[0].1, expected[0]);
@@ -63,9 +58,7 @@ fn a_datagram_in_fragments_is_translated_both_ways_in_whatever_order_they_come()
 #[test]
 fn a_datagram_without_a_checksum_stays_without_one_in_fragments() {
     let mut nat = nat(CONFIG);
-    let mut datagram = udp((HOST, 5000), (PEER, 53), &[5; 61]);
-    datagram[26..28].fill(0);
-    let parts = split(&datagram);
+    let parts = split(&udp((HOST, 5000), (PEER, 53), &[5; 61]).checksum(0));
     let passed = pass(&mut nat, [2, 1, 0].map(|at| parts[at].clone()));
     assert_eq!((passed.len(), &passed[0].1[40..42]), (3, &[0, 0][..]));
 }
@@ -74,13 +67,13 @@ fn a_datagram_without_a_checksum_stays_without_one_in_fragments() {
 fn a_large_ping_and_its_reply_are_translated_in_fragments() {
     for order in ORDERS {
         let mut nat = nat(CONFIG);
-        let asked = split(&echo(HOST, PEER, 8, 77, &[9; 60]));
+        let asked = split(&request(HOST, PEER, 77, &[9; 60]));
         let there = pass(&mut nat, order.map(|at| asked[at].clone()));
         let id = ends(&there[0].1).0.1;
-        assert_fragments(&there, OUT, &echo(OUTSIDE, PEER, 8, id, &[9; 60]));
-        let answered = split(&echo(PEER, OUTSIDE, 0, id, &[9; 60]));
+        assert_fragments(&there, OUT, &request(OUTSIDE, PEER, id, &[9; 60]));
+        let answered = split(&reply(PEER, OUTSIDE, id, &[9; 60]));
         let back = pass(&mut nat, order.map(|at| answered[at].clone()));
-        assert_fragments(&back, IN, &echo(PEER, HOST, 0, 77, &[9; 60]));
+        assert_fragments(&back, IN, &reply(PEER, HOST, 77, &[9; 60]));
     }
 }
 
@@ -125,14 +118,14 @@ fn fragments_without_their_first_one_leave_after_two_seconds_and_take_no_more_th
     }
     assert_eq!(nat.metric("nat_fragments_held", &[]), Some(402));
     assert_eq!(nat.metric("nat_fragments_dropped", &[("reason", "no-room")]), Some(400 - 96));
-    assert_eq!(pass(&mut nat, [frame(&udp((HOST, 5000), (PEER, 53), b"x"))]).len(), 1);
+    assert_eq!(pass(&mut nat, [udp((HOST, 5000), (PEER, 53), b"x").bytes()]).len(), 1);
 }
 
 #[test]
 fn fragments_that_overlap_end_their_datagram() {
     let mut nat = nat(CONFIG);
     let parts = split(&udp((HOST, 5000), (PEER, 53), &[5; 61]));
-    let overlapping = frame(&ip_part(HOST, PEER, UDP, [0x20, 1], &[7; 32]));
+    let overlapping = Frame::other(UDP, HOST, PEER).fragment(8, true).payload(&[7; 32]).bytes();
     assert_eq!(pass(&mut nat, [parts[0].clone(), overlapping, parts[1].clone(), parts[2].clone()]).len(), 1);
     assert_eq!(nat.metric("nat_fragments_dropped", &[("reason", "overlap")]), Some(1));
     assert_eq!(nat.metric("nat_fragments_dropped", &[("reason", "ended")]), Some(2));
@@ -171,6 +164,6 @@ proptest! {
         let mut passed = pass(&mut nat, parts);
         passed.sort_by_key(|(_, bytes)| u16::from_be_bytes([bytes[20] & 0x1f, bytes[21]]));
         let whole: Vec<u8> = passed.iter().flat_map(|(_, bytes)| bytes[34..].to_vec()).collect();
-        prop_assert_eq!(whole, udp((OUTSIDE, port), (PEER, 53), &payload)[20..].to_vec());
+        prop_assert_eq!(whole, udp((OUTSIDE, port), (PEER, 53), &payload).message());
     }
 }

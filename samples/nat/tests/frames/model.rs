@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::support::*;
 use nat::Nat;
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns};
 use proptest::prelude::*;
 
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
@@ -78,7 +78,7 @@ impl Model {
                 self.mappings.push(Mapping { is_echo, inside, port, is_answered: false, used_s });
             }
         }
-        assert_eq!(bytes, frame(&out(is_echo, (OUTSIDE, port), payload)));
+        assert_eq!(bytes, out(is_echo, (OUTSIDE, port), payload).bytes());
     }
 
     /// Checks the outcome of a packet from outside.
@@ -87,7 +87,7 @@ impl Model {
             None => assert_eq!(outcome, Outcome::Dropped),
             Some(at) => {
                 assert_eq!(outcome, Outcome::SentTo(1));
-                assert_eq!(bytes, frame(&back(is_echo, self.mappings[at].inside, payload)));
+                assert_eq!(bytes, back(is_echo, self.mappings[at].inside, payload).bytes());
                 if !self.mappings[at].is_answered {
                     let mapping = self.mappings.remove(at);
                     self.mappings.push(Mapping { is_answered: true, used_s: self.now_s, ..mapping });
@@ -97,12 +97,12 @@ impl Model {
     }
 }
 
-fn out(is_echo: bool, from: End, payload: &[u8]) -> Vec<u8> {
-    if is_echo { echo(from.0, PEER, 8, from.1, payload) } else { udp(from, (PEER, 53), payload) }
+fn out(is_echo: bool, from: End, payload: &[u8]) -> Frame {
+    if is_echo { request(from.0, PEER, from.1, payload) } else { udp(from, (PEER, 53), payload) }
 }
 
-fn back(is_echo: bool, to: End, payload: &[u8]) -> Vec<u8> {
-    if is_echo { echo(PEER, to.0, 0, to.1, payload) } else { udp((PEER, 53), to, payload) }
+fn back(is_echo: bool, to: End, payload: &[u8]) -> Frame {
+    if is_echo { reply(PEER, to.0, to.1, payload) } else { udp((PEER, 53), to, payload) }
 }
 
 #[derive(Clone, Debug)]
@@ -136,11 +136,11 @@ proptest! {
             match step {
                 Step::Out { is_echo, host, port } => {
                     let inside = (Ipv4Addr::new(10, 0, 0, host), port);
-                    let verdict = nat.deliver(&[&frame(&out(is_echo, inside, &payload))]).remove(0);
+                    let verdict = nat.deliver(&[&out(is_echo, inside, &payload).bytes()]).remove(0);
                     model.sent(is_echo, inside, verdict.outcome, &verdict.bytes, &payload);
                 }
                 Step::In { is_echo, port } => {
-                    let verdict = nat.deliver(&[&frame(&back(is_echo, (OUTSIDE, port), &payload))]).remove(0);
+                    let verdict = nat.deliver(&[&back(is_echo, (OUTSIDE, port), &payload).bytes()]).remove(0);
                     model.received(is_echo, port, verdict.outcome, &verdict.bytes, &payload);
                 }
                 Step::Wait { seconds } => {

@@ -122,12 +122,11 @@ fn a_mapping_lasts_as_long_as_the_last_of_its_connections() {
 #[test]
 fn a_reset_with_a_guessed_sequence_number_ends_no_connection() {
     let (from, to) = ((HOST, 4000), (PEER, 443));
-    for (guess, lasts_long) in [([0x40, 0, 0, 0], true), ([1, 2, 3, 5], false)] {
+    for (guess, lasts_long) in [(0x4000_0000, true), (NUMBER + 1, false)] {
         let mut nat = nat(CONFIG);
         let outside = establish(&mut nat, from, to);
-        let mut reset = frame(&tcp(to, outside, RST, b""));
-        reset[38..42].copy_from_slice(&guess);
-        assert_eq!(nat.deliver(&[&reset])[0].outcome, IN, "its receiver judges it");
+        let reset = tcp_with(to, outside, RST, [guess, NUMBER], b"");
+        assert_eq!(pass(&mut nat, &reset).0, IN, "its receiver judges it");
         assert_eq!(lasts(&mut nat, &tcp(to, outside, ACK, b""), 7439), lasts_long);
     }
 }

@@ -6,7 +6,7 @@ use crate::support::*;
 use crate::tcp::establish;
 use nat::Nat;
 use pinion_sdk::Direction;
-use pinion_sdk::testing::{Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
+use pinion_sdk::testing::{Frame, Harness, Outcome, advance_clock_ns, kept_until_ns, take_log};
 use proptest::prelude::*;
 
 pub(crate) const CONFIG: &str = r#"
@@ -26,8 +26,8 @@ pub(crate) fn nat(config: &str) -> Harness<Nat> {
     Harness::new(config.as_bytes()).unwrap()
 }
 
-pub(crate) fn pass(nat: &mut Harness<Nat>, datagram: &[u8]) -> (Outcome, Vec<u8>) {
-    let verdict = nat.deliver(&[&frame(datagram)]).remove(0);
+pub(crate) fn pass(nat: &mut Harness<Nat>, frame: &Frame) -> (Outcome, Vec<u8>) {
+    let verdict = nat.deliver(&[&frame.bytes()]).remove(0);
     (verdict.outcome, verdict.bytes)
 }
 
@@ -53,9 +53,9 @@ fn a_datagram_goes_out_by_a_port_and_its_answer_comes_back() {
     let port = port_of(&mut nat, (HOST, 5000));
     assert!((1024..49_152).contains(&port), "{port}");
     let (_, bytes) = pass(&mut nat, &udp((HOST, 5000), (PEER, 53), b"hello"));
-    assert_eq!(bytes, frame(&udp((OUTSIDE, port), (PEER, 53), b"hello")));
+    assert_eq!(bytes, udp((OUTSIDE, port), (PEER, 53), b"hello").bytes());
     let answered = pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"answer"));
-    assert_eq!(answered, (IN, frame(&udp((PEER, 53), (HOST, 5000), b"answer"))));
+    assert_eq!(answered, (IN, udp((PEER, 53), (HOST, 5000), b"answer").bytes()));
 }
 
 #[test]
@@ -73,10 +73,8 @@ fn an_inside_end_has_one_port_for_all_peers_and_two_ends_have_two() {
 #[test]
 fn a_datagram_without_a_checksum_stays_without() {
     let mut nat = nat(CONFIG);
-    let mut without = frame(&udp((HOST, 5000), (PEER, 53), b"x"));
-    without[40..42].fill(0);
-    let verdict = nat.deliver(&[&without]).remove(0);
-    assert_eq!((verdict.outcome, &verdict.bytes[40..42]), (OUT, &[0, 0][..]));
+    let (outcome, bytes) = pass(&mut nat, &udp((HOST, 5000), (PEER, 53), b"x").checksum(0));
+    assert_eq!((outcome, &bytes[40..42]), (OUT, &[0, 0][..]));
 }
 
 #[test]
@@ -88,23 +86,23 @@ fn a_connection_passes_both_ways_and_only_its_first_segment_makes_a_mapping() {
     }
     let (outcome, bytes) = pass(&mut nat, &tcp(from, to, SYN, b""));
     let ((_, port), _) = ends(&bytes);
-    assert_eq!((outcome, &bytes), (OUT, &frame(&tcp((OUTSIDE, port), to, SYN, b""))));
+    assert_eq!((outcome, &bytes), (OUT, &tcp((OUTSIDE, port), to, SYN, b"").bytes()));
     let answered = pass(&mut nat, &tcp(to, (OUTSIDE, port), SYN | ACK, b""));
-    assert_eq!(answered, (IN, frame(&tcp(to, from, SYN | ACK, b""))));
+    assert_eq!(answered, (IN, tcp(to, from, SYN | ACK, b"").bytes()));
     let sent = pass(&mut nat, &tcp(from, to, ACK, b"data"));
-    assert_eq!(sent, (OUT, frame(&tcp((OUTSIDE, port), to, ACK, b"data"))));
+    assert_eq!(sent, (OUT, tcp((OUTSIDE, port), to, ACK, b"data").bytes()));
 }
 
 #[test]
 fn a_ping_is_answered_and_its_identifier_translated() {
     let mut nat = nat(CONFIG);
-    let (outcome, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, b"abcdefg"));
+    let (outcome, bytes) = pass(&mut nat, &request(HOST, PEER, 77, b"abcdefg"));
     let ((_, id), _) = ends(&bytes);
-    assert_eq!((outcome, &bytes), (OUT, &frame(&echo(OUTSIDE, PEER, 8, id, b"abcdefg"))));
-    let answered = pass(&mut nat, &echo(PEER, OUTSIDE, 0, id, b"abcdefg"));
-    assert_eq!(answered, (IN, frame(&echo(PEER, HOST, 0, 77, b"abcdefg"))));
-    assert_eq!(pass(&mut nat, &echo(PEER, OUTSIDE, 8, id, b"abcdefg")).0, Outcome::Dropped, "a ping from outside");
-    assert_eq!(pass(&mut nat, &echo(HOST, PEER, 0, 77, b"")).0, Outcome::Dropped, "an answer to none");
+    assert_eq!((outcome, &bytes), (OUT, &request(OUTSIDE, PEER, id, b"abcdefg").bytes()));
+    let answered = pass(&mut nat, &reply(PEER, OUTSIDE, id, b"abcdefg"));
+    assert_eq!(answered, (IN, reply(PEER, HOST, 77, b"abcdefg").bytes()));
+    assert_eq!(pass(&mut nat, &request(PEER, OUTSIDE, id, b"abcdefg")).0, Outcome::Dropped, "a ping from outside");
+    assert_eq!(pass(&mut nat, &reply(HOST, PEER, 77, b"")).0, Outcome::Dropped, "an answer to none");
 }
 
 #[test]
@@ -115,9 +113,9 @@ fn a_host_reaches_another_by_its_outside_address() {
     let (outcome, bytes) = pass(&mut nat, &udp(other, (OUTSIDE, port), b"hello"));
     let (from, to) = ends(&bytes);
     assert_eq!((outcome, from.0, to), (IN, OUTSIDE, (HOST, 5000)));
-    assert_eq!(bytes, frame(&udp(from, to, b"hello")));
+    assert_eq!(bytes, udp(from, to, b"hello").bytes());
     let (outcome, bytes) = pass(&mut nat, &udp((HOST, 5000), from, b"answer"));
-    assert_eq!((outcome, bytes), (IN, frame(&udp((OUTSIDE, port), other, b"answer"))));
+    assert_eq!((outcome, bytes), (IN, udp((OUTSIDE, port), other, b"answer").bytes()));
 }
 
 #[test]
@@ -140,7 +138,7 @@ fn packets_that_go_neither_in_nor_out_are_dropped() {
         udp(from, end("255.255.255.255:53"), b"to all"),
         udp((PEER, 53), (OUTSIDE, 5000), b"no mapping"),
         udp((PEER, 53), (OUTSIDE, 80), b"to a port that is never used"),
-        ip(HOST, PEER, 47, &[0; 20]),
+        Frame::other(47, HOST, PEER).payload(&[0; 20]),
         icmp(HOST, PEER, 13, [0; 4], &[0; 12]),
     ] {
         assert_eq!(pass(&mut nat, &datagram).0, Outcome::Dropped);
@@ -189,7 +187,7 @@ fn when_there_is_no_room_mappings_without_an_answer_are_evicted_and_answered_one
         let new = answered_port_of(&mut nat, host);
         for port in 200..300 {
             let _ = port_of(&mut nat, (flooder, port));
-            let _ = pass(&mut nat, &echo(flooder, PEER, 8, port, b"")).0;
+            let _ = pass(&mut nat, &request(flooder, PEER, port, b"")).0;
         }
         assert_eq!([port_of(&mut nat, (flooder, 1)), port_of(&mut nat, host)], [kept, new], "{limit}");
         assert_eq!(establish(&mut nat, (flooder, 1), (PEER, 443)).0, OUTSIDE, "{limit}");
@@ -198,7 +196,7 @@ fn when_there_is_no_room_mappings_without_an_answer_are_evicted_and_answered_one
 }
 
 /// Returns whether a mapping still exists after a time without packets: an answer passes then.
-pub(crate) fn lasts(nat: &mut Harness<Nat>, answer: &[u8], seconds: u64) -> bool {
+pub(crate) fn lasts(nat: &mut Harness<Nat>, answer: &Frame, seconds: u64) -> bool {
     advance_clock_ns(seconds * SECOND_NS);
     pass(nat, answer).0 == IN
 }
@@ -213,11 +211,11 @@ fn a_mapping_lasts_as_long_after_a_packet_from_inside_as_its_protocol_wants() {
     assert!(!lasts(&mut nat, &answer, 1), "other packets from outside keep none");
     assert_eq!(nat.function().mapping_count(), 0);
 
-    let (_, bytes) = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
-    let answer = echo(PEER, OUTSIDE, 0, ends(&bytes).0.1, b"");
+    let (_, bytes) = pass(&mut nat, &request(HOST, PEER, 77, b""));
+    let answer = reply(PEER, OUTSIDE, ends(&bytes).0.1, b"");
     assert!(lasts(&mut nat, &answer, 59));
     advance_clock_ns(SECOND_NS);
-    let _ = pass(&mut nat, &echo(HOST, PEER, 8, 77, b""));
+    let _ = pass(&mut nat, &request(HOST, PEER, 77, b""));
     assert!(lasts(&mut nat, &answer, 59));
     assert!(!lasts(&mut nat, &answer, 1));
 }
@@ -225,7 +223,7 @@ fn a_mapping_lasts_as_long_after_a_packet_from_inside_as_its_protocol_wants() {
 #[test]
 fn the_receiving_port_decides_the_side_and_the_source_must_belong_to_it() {
     let mut nat = nat(&format!("{CONFIG}inside_ports = [1]"));
-    let mut from = |port, datagram: &[u8]| nat.deliver_from(port, &[&frame(datagram)]).remove(0);
+    let mut from = |port, frame: &Frame| nat.deliver_from(port, &[&frame.bytes()]).remove(0);
     for number in 0..100 {
         let forged = (Ipv4Addr::new(10, 1, 2, number), 5000);
         assert_eq!(from(0, &udp(forged, (PEER, 53), b"x")).outcome, Outcome::Dropped);
@@ -244,9 +242,9 @@ fn the_receiving_port_decides_the_side_and_the_source_must_belong_to_it() {
 fn a_packet_from_outside_with_an_outside_address_as_its_source_is_spoofed_and_one_from_another_stage_is_not() {
     for config in [CONFIG.to_owned(), format!("{CONFIG}inside_ports = [1]")] {
         let mut nat = nat(&config);
-        let sent = nat.deliver_from(1, &[&frame(&udp((HOST, 5000), (PEER, 53), b"x"))]).remove(0);
+        let sent = nat.deliver_from(1, &[&udp((HOST, 5000), (PEER, 53), b"x").bytes()]).remove(0);
         let outside = ends(&sent.bytes).0;
-        let forged = frame(&udp((OUTSIDE, 6000), outside, b"x"));
+        let forged = udp((OUTSIDE, 6000), outside, b"x").bytes();
         assert_eq!(nat.deliver_from(0, &[&forged])[0].outcome, Outcome::Dropped);
         assert_eq!(nat.function().counters().spoofed, 1);
         assert_eq!(nat.deliver_reply(Direction::Backward, 0, &[&forged])[0].outcome, IN);
@@ -256,7 +254,7 @@ fn a_packet_from_outside_with_an_outside_address_as_its_source_is_spoofed_and_on
 #[test]
 fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
     let mut nat = nat(&format!("{CONFIG}\n[to_inside]\noutput = 0\n"));
-    let mut pass = |direction, datagram: &[u8]| nat.deliver_direction(direction, 0, &[&frame(datagram)]).remove(0);
+    let mut pass = |direction, frame: &Frame| nat.deliver_direction(direction, 0, &[&frame.bytes()]).remove(0);
     let sent = pass(Direction::Forward, &udp((HOST, 5000), (PEER, 53), b"x"));
     let outside = ends(&sent.bytes).0;
     assert_eq!(sent.outcome, OUT);
@@ -265,8 +263,8 @@ fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
     assert_eq!(pass(Direction::Forward, &udp((PEER, 53), outside, b"x")).outcome, Outcome::Dropped);
     assert_eq!(nat.function().counters().spoofed, 2);
     // The router behind it has an inside address, and sends errors from there.
-    let quoted = udp(outside, (PEER, 53), b"x");
-    let error = frame(&icmp(Ipv4Addr::new(10, 0, 0, 254), OUTSIDE, 11, [0; 4], &quoted));
+    let quoted = udp(outside, (PEER, 53), b"x").packet();
+    let error = icmp(Ipv4Addr::new(10, 0, 0, 254), OUTSIDE, 11, [0; 4], &quoted).bytes();
     let told = nat.deliver_reply(Direction::Backward, 0, &[&error]).remove(0);
     assert_eq!((told.outcome, ends(&told.bytes).1.0), (OUT, HOST));
 }
@@ -274,7 +272,7 @@ fn in_a_chain_with_a_way_back_packets_that_go_back_come_from_outside() {
 #[test]
 fn without_a_configured_side_sources_are_believed_and_a_second_port_is_warned_about() {
     let mut nat = nat(CONFIG);
-    let sent = frame(&udp((HOST, 5000), (PEER, 53), b"x"));
+    let sent = udp((HOST, 5000), (PEER, 53), b"x").bytes();
     for port in [0, 1, 1, 2] {
         assert_eq!(nat.deliver_from(port, &[&sent])[0].outcome, OUT);
     }
@@ -324,7 +322,7 @@ fn hardware_addresses_and_outputs_are_those_of_the_configuration() {
     assert_eq!((outcome, &bytes[..12]), (Outcome::SentTo(2), &[2, 0, 0, 0, 2, 1, 2, 0, 0, 0, 2, 0x99][..]));
     let port = ends(&bytes).0.1;
     let (outcome, bytes) = pass(&mut nat, &udp((PEER, 53), (OUTSIDE, port), b"x"));
-    assert_eq!((outcome, &bytes[..12]), (Outcome::SentTo(3), &[&[2, 0, 0, 0, 3, 1], &MACS[6..]].concat()[..]));
+    assert_eq!((outcome, &bytes[..12]), (Outcome::SentTo(3), &[2, 0, 0, 0, 3, 1, 2, 0, 0, 0, 0, 1][..]));
 }
 
 #[test]
@@ -375,13 +373,13 @@ proptest! {
     ) {
         let mut nat = nat(CONFIG);
         let port = port_of(&mut nat, (HOST, 5000));
-        let quoted = udp((OUTSIDE, port), (PEER, 53), b"quoted");
-        let mut frame = frame(&match kind {
+        let quoted = udp((OUTSIDE, port), (PEER, 53), b"quoted").packet();
+        let mut frame = match kind {
             0 => udp((HOST, 5000), (PEER, 53), b"x"),
             1 => tcp((HOST, 4000), (PEER, 443), SYN, b""),
-            2 => echo(HOST, PEER, 8, 7, b"x"),
+            2 => request(HOST, PEER, 7, b"x"),
             _ => icmp(PEER, OUTSIDE, 3, [0; 4], &quoted),
-        });
+        }.bytes();
         for (at, byte) in changes {
             let at = at.index(frame.len());
             frame[at] = byte;

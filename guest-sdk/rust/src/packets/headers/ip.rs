@@ -6,6 +6,10 @@ pub(super) const IPV4_HEADER_MIN: usize = 20;
 pub(super) const IPV6_HEADER: usize = 40;
 const IPV6_NEXT_HEADER_AT: usize = 6;
 
+/// Bits of an IPv4 header's word about fragments: the offset in units of eight bytes, and whether more follow.
+const IPV4_OFFSET: u16 = 0x1fff;
+const IPV4_MORE: u16 = 0x2000;
+
 /// IPv6 extension headers that are skipped: more than if each one of RFC 8200 occurred once.
 const EXTENSIONS_MAX: usize = 8;
 
@@ -61,11 +65,30 @@ pub(super) fn only_v6(frame: &[u8], network: usize) -> Result<Ip, Unreadable> {
     header_v6(frame, network, Extent::Whole).map(|(_, ip)| ip)
 }
 
+/// Reads an IPv4 header. `None` if the packet is a fragment, or of another protocol.
+#[inline(always)]
+pub(super) fn whole_v4(frame: &[u8], network: usize, protocol: u8) -> Result<Option<Headers>, Unreadable> {
+    let (header, Ip { addresses, header_len, len, .. }) = header_v4(frame, network, Extent::Whole)?;
+    let is_fragment = u16_at(header, 6) & (IPV4_OFFSET | IPV4_MORE) != 0;
+    let transport = network + header_len;
+    let at = Offsets { network, transport, payload: transport, end: network + len };
+    Ok((header[9] == protocol && !is_fragment).then(|| headers(addresses, protocol, None, at)))
+}
+
+/// Reads an IPv6 header. `None` if the packet has extension headers, or is of another protocol.
+#[inline(always)]
+pub(super) fn whole_v6(frame: &[u8], network: usize, protocol: u8) -> Result<Option<Headers>, Unreadable> {
+    let (header, Ip { addresses, len, .. }) = header_v6(frame, network, Extent::Whole)?;
+    let transport = network + IPV6_HEADER;
+    let at = Offsets { network, transport, payload: transport, end: network + len };
+    Ok((header[IPV6_NEXT_HEADER_AT] == protocol).then(|| headers(addresses, protocol, None, at)))
+}
+
 #[inline]
 pub(super) fn read_v4(frame: &[u8], network: usize, extent: Extent) -> Result<Headers, Unreadable> {
     let (header, Ip { addresses, header_len, len, .. }) = header_v4(frame, network, extent)?;
     let (flags, id) = (u16_at(header, 6), u16_at(header, 4));
-    let fragment = fragment(id.into(), (flags & 0x1fff) * 8, flags & 0x2000 != 0);
+    let fragment = fragment(id.into(), (flags & IPV4_OFFSET) * 8, flags & IPV4_MORE != 0);
     let at = Offsets { network, transport: network + header_len, payload: network + header_len, end: network + len };
     let headers = headers(addresses, header[9], fragment, at);
     match fragment {

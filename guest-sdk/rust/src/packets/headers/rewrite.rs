@@ -155,7 +155,7 @@ impl Headers {
     /// # Errors
     ///
     /// The frame is another one.
-    #[inline]
+    #[inline(always)]
     pub fn reverse(&mut self, frame: &mut [u8]) -> Result<(), CannotRewrite> {
         let packet = frame.get_mut(self.at.network..self.at.end).ok_or(CannotRewrite::OtherFrame)?;
         let (network, transport) = packet
@@ -190,6 +190,7 @@ impl Headers {
     /// # Errors
     ///
     /// The packet is no ICMP message, or the frame is another one.
+    #[inline(always)]
     pub fn set_icmp(&mut self, frame: &mut [u8], kind: u8, code: u8) -> Result<(), CannotRewrite> {
         let old = self.icmp.ok_or(CannotRewrite::NoIcmp)?;
         self.put(frame, self.at.transport, &[kind, code])?;
@@ -201,13 +202,15 @@ impl Headers {
         Ok(())
     }
 
-    fn put(&self, frame: &mut [u8], at: usize, bytes: &[u8]) -> Result<(), CannotRewrite> {
-        let field = frame.get_mut(..self.at.end).and_then(|packet| packet.get_mut(at..at + bytes.len()));
-        field.ok_or(CannotRewrite::OtherFrame)?.copy_from_slice(bytes);
+    #[inline]
+    fn put<const LEN: usize>(&self, frame: &mut [u8], at: usize, bytes: &[u8; LEN]) -> Result<(), CannotRewrite> {
+        let rest = frame.get_mut(..self.at.end).and_then(|packet| packet.get_mut(at..));
+        *rest.and_then(<[u8]>::first_chunk_mut).ok_or(CannotRewrite::OtherFrame)? = *bytes;
         Ok(())
     }
 
     /// Updates the transport's checksum, if the packet contains it.
+    #[inline(always)]
     fn update_transport(&self, frame: &mut [u8], change: Change, covers: Covers) {
         if self.fragment.is_some_and(|fragment| !fragment.is_first()) {
             return;

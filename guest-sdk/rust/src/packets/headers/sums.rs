@@ -41,7 +41,7 @@ impl Headers {
     /// frame[headers.at.payload] ^= 1;
     /// assert_eq!(headers.l4_checksum(&frame), Checksum::Bad);
     /// ```
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn l4_checksum(&self, frame: &[u8]) -> Checksum {
         let is_udp = self.protocol == UDP && self.ports.is_some();
@@ -95,7 +95,7 @@ impl Headers {
     }
 
     /// Returns what the checksum above IP covers, if all of it is there.
-    #[inline]
+    #[inline(always)]
     fn covered(&self, frame: &[u8]) -> Option<Covered> {
         let rest = frame.get(self.at.transport..self.at.end)?;
         if !self.is_whole(frame) {
@@ -123,7 +123,7 @@ impl Headers {
     }
 
     /// Returns whether the packet has all that a checksum above IP covers: it is no fragment, was not cut off, and has no stops to come.
-    #[inline]
+    #[inline(always)]
     fn is_whole(&self, frame: &[u8]) -> bool {
         let stated = match self.addresses {
             Addresses::V4(_) => stated_len(frame, self.at.network + 2),

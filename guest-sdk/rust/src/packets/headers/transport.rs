@@ -113,6 +113,7 @@ impl Icmp {
         message.first_chunk().map(|header| Self::new(protocol, header))
     }
 
+    #[inline]
     fn new(protocol: u8, header: &[u8; ICMP_HEADER]) -> Self {
         let (kind, code, id) = (header[0], header[1], u16::from_be_bytes([header[4], header[5]]));
         let is_request = match (protocol, kind) {
@@ -131,41 +132,56 @@ impl Icmp {
 
 /// Adds the fields of the transport header.
 #[inline]
-pub(super) fn read(frame: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
-    let start = headers.at.transport;
-    let rest = frame.get(start..headers.at.end).ok_or(Unreadable::Malformed)?;
+pub(super) fn read(frame: &[u8], headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
     match headers.protocol {
-        TCP => {
-            if let Some(header) = rest.first_chunk::<TCP_HEADER_MIN>() {
-                let len = usize::from(header[12] >> 4) * 4;
-                if extent != Extent::Quoted && (len < TCP_HEADER_MIN || len > rest.len()) {
-                    return Err(Unreadable::Malformed);
-                }
-                headers.tcp_flags = Some(TcpFlags(header[13]));
-                headers.at.payload = (start + len).min(headers.at.end);
-            } else if extent != Extent::Quoted {
-                return Err(Unreadable::Malformed);
-            }
-            headers.ports = ports(rest);
-        }
-        UDP => {
-            if rest.len() < UDP_HEADER && extent != Extent::Quoted {
-                return Err(Unreadable::Malformed);
-            }
-            headers.ports = ports(rest);
-            headers.at.payload = (start + UDP_HEADER).min(headers.at.end);
-        }
+        TCP => read_tcp(message(frame, &headers)?, headers, extent),
+        UDP => read_udp(message(frame, &headers)?, headers, extent),
         // The ICMP of the other version of IP has no meaning.
-        protocol if protocol == headers.addresses.icmp() => {
-            if let Some(header) = rest.first_chunk::<ICMP_HEADER>() {
-                headers.icmp = Some(Icmp::new(protocol, header));
-                headers.at.payload = start + ICMP_HEADER;
-            } else if headers.fragment.is_some() && extent != Extent::Quoted {
-                // A later fragment would bring the type by which the message is judged.
-                return Err(Unreadable::Malformed);
-            }
+        protocol if protocol == headers.addresses.icmp() => read_icmp(message(frame, &headers)?, headers, extent),
+        _ => message(frame, &headers).map(|_| headers),
+    }
+}
+
+/// Returns what IP carries.
+#[inline]
+pub(super) fn message<'f>(frame: &'f [u8], headers: &Headers) -> Result<&'f [u8], Unreadable> {
+    frame.get(headers.at.transport..headers.at.end).ok_or(Unreadable::Malformed)
+}
+
+#[inline]
+fn read_tcp(message: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
+    if let Some(header) = message.first_chunk::<TCP_HEADER_MIN>() {
+        let len = usize::from(header[12] >> 4) * 4;
+        if extent != Extent::Quoted && (len < TCP_HEADER_MIN || len > message.len()) {
+            return Err(Unreadable::Malformed);
         }
-        _ => {}
+        headers.tcp_flags = Some(TcpFlags(header[13]));
+        headers.at.payload = (headers.at.transport + len).min(headers.at.end);
+    } else if extent != Extent::Quoted {
+        return Err(Unreadable::Malformed);
+    }
+    headers.ports = ports(message);
+    Ok(headers)
+}
+
+#[inline]
+pub(super) fn read_udp(message: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
+    if message.len() < UDP_HEADER && extent != Extent::Quoted {
+        return Err(Unreadable::Malformed);
+    }
+    headers.ports = ports(message);
+    headers.at.payload = (headers.at.transport + UDP_HEADER).min(headers.at.end);
+    Ok(headers)
+}
+
+#[inline]
+pub(super) fn read_icmp(message: &[u8], mut headers: Headers, extent: Extent) -> Result<Headers, Unreadable> {
+    if let Some(header) = message.first_chunk::<ICMP_HEADER>() {
+        headers.icmp = Some(Icmp::new(headers.protocol, header));
+        headers.at.payload = headers.at.transport + ICMP_HEADER;
+    } else if headers.fragment.is_some() && extent != Extent::Quoted {
+        // A later fragment would bring the type by which the message is judged.
+        return Err(Unreadable::Malformed);
     }
     Ok(headers)
 }

@@ -7,7 +7,7 @@ use core::str::FromStr;
 use crate::headers::Mac;
 
 /// What can be given as an address: a text like `"10.0.0.1:53"`, `"[2001:db8::1]:53"`, `"2001:db8::1"` or `"02:00:00:00:00:01"`, or a
-/// value, also an address and a port: `(Ipv4Addr::LOCALHOST, 53)`.
+/// value, also an address and a port: `("10.0.0.1", 53)`, `(Ipv4Addr::LOCALHOST, 53)`.
 pub trait Address<T> {
     /// Returns the address.
     ///
@@ -29,9 +29,9 @@ impl<T: FromStr<Err: Display>> Address<T> for &String {
     }
 }
 
-impl<A: Into<IpAddr>> Address<SocketAddr> for (A, u16) {
+impl<A: Address<IpAddr>> Address<SocketAddr> for (A, u16) {
     fn address(self) -> SocketAddr {
-        SocketAddr::new(self.0.into(), self.1)
+        SocketAddr::new(self.0.address(), self.1)
     }
 }
 
@@ -54,6 +54,18 @@ impl Address<IpAddr> for Ipv4Addr {
 }
 
 impl Address<IpAddr> for Ipv6Addr {
+    fn address(self) -> IpAddr {
+        self.into()
+    }
+}
+
+impl Address<IpAddr> for [u8; 4] {
+    fn address(self) -> IpAddr {
+        self.into()
+    }
+}
+
+impl Address<IpAddr> for [u8; 16] {
     fn address(self) -> IpAddr {
         self.into()
     }

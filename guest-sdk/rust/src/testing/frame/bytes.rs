@@ -102,8 +102,9 @@ impl Frame {
         (dscp << 2) | ecn as u8
     }
 
-    /// Returns the message's header and the payload.
-    fn message(&self) -> Vec<u8> {
+    /// Returns the bytes that IP carries: the message's header and the payload.
+    #[must_use]
+    pub fn message(&self) -> Vec<u8> {
         let stated = self.wrong.message_len;
         let (mut message, sum_at) = match &self.message {
             Message::Udp(ports) => {
