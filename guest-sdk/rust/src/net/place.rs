@@ -3,7 +3,7 @@
 //!
 //! A connection is aborted
 //!
-//! * if its handshake takes longer than [`OPENING_NS_MAX`];
+//! * if its handshake takes longer than [`OPENING_NS_MAX`], or, if the function opens it, than [`CONNECT_NS_MAX`];
 //! * if its peer was silent for [`Settings::idle_timeout_ns`]: any segment that the peer may have sent recently is a sign of life,
 //!   including a probe;
 //! * if its peer accepts too little of the data sent to it: less than [`PROGRESS_BYTES`], and not all of it, within
@@ -14,7 +14,11 @@ use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{RecvError, SendError, Socket, SocketBuffer, State};
 
 use super::link::{Flow, Link};
-use super::sequence::{Numbers, Sent, Stage};
+use super::outbound::ConnectError;
+#[cfg(doc)]
+use super::own_flow::CONNECT_NS_MAX;
+use super::own_flow::OwnFlow;
+use super::sequence::{Arrived, Numbers, Sent, Stage};
 use super::{MTU_BYTES, Settings};
 use crate::lru::Id;
 
@@ -33,6 +37,11 @@ pub(super) const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Free,
+    /// The node is asked for a flow.
+    Asking,
+    /// The function has sent a SYN.
+    Connecting,
+    /// The peer has sent one.
     Opening,
     Open,
     Leaving,
@@ -52,6 +61,12 @@ pub(super) struct Place {
     pub(super) sockets: SocketSet<'static>,
     handle: SocketHandle,
     pub(super) phase: Phase,
+    /// Tells its connections apart.
+    pub(super) serial: u64,
+    /// Of a connection that the function has opened.
+    pub(super) own: Option<OwnFlow>,
+    /// Why the function's connection cannot be opened.
+    pub(super) failure: Option<ConnectError>,
     pub(super) flow: Option<Flow>,
     /// The flow's entry in the table of flows. `None` once the connection is over, though its owner may not know yet.
     pub(super) id: Option<Id>,
@@ -63,6 +78,8 @@ pub(super) struct Place {
     /// When to call the service.
     pub(super) wake_ns: u64,
     pub(super) is_touched: bool,
+    /// The last turn in which another connection has woken this one.
+    pub(super) woken_in: u64,
     pub(super) sent: Sent,
     /// The peer's initial sequence number, the window scale that it offered, and its largest window.
     peer_first: u32,
@@ -90,6 +107,9 @@ impl Place {
             sockets,
             handle,
             phase: Phase::Free,
+            serial: 0,
+            own: None,
+            failure: None,
             flow: None,
             id: None,
             link: Link::NONE,
@@ -97,6 +117,7 @@ impl Place {
             narrow: None,
             wake_ns: NEVER,
             is_touched: false,
+            woken_in: 0,
             sent: Sent::default(),
             peer_first: 0,
             peer_scale: None,
@@ -120,6 +141,13 @@ impl Place {
         self.quiet_since_ns = now_ns;
         (self.progress, self.lingers_since_ns) = (None, None);
         (self.challenges, self.challenges_since_ns) = (0, now_ns);
+    }
+
+    /// Records the peer's answer to the function's own SYN: its number, window and window scale.
+    pub(super) fn agree(&mut self, answer: &Arrived, scale: Option<u8>, now_ns: u64) {
+        (self.peer_first, self.peer_window_max, self.peer_scale) = (answer.seq, answer.window.into(), scale);
+        self.sent.agree(answer.seq.wrapping_add(1), scale);
+        self.quiet_since_ns = now_ns;
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket<'static> {
@@ -170,6 +198,7 @@ impl Place {
     pub(super) fn numbers(&self) -> Numbers {
         let socket = self.known();
         let stage = match socket.state() {
+            State::SynSent => Stage::Connecting,
             State::SynReceived => Stage::Opening,
             State::TimeWait => Stage::Over,
             State::CloseWait | State::LastAck | State::Closing => Stage::PeerClosed,
@@ -192,7 +221,7 @@ impl Place {
     fn unacknowledged(&self) -> u32 {
         let acknowledged = self.written.wrapping_sub(self.known().send_queue() as u32);
         let flags = match self.state() {
-            State::SynReceived => 0,
+            State::SynSent | State::SynReceived => 0,
             // Includes our FIN.
             State::FinWait2 | State::TimeWait => 2,
             _ => 1,
@@ -249,6 +278,7 @@ impl Place {
         let idle_ns = settings.idle_timeout_ns;
         match self.phase {
             Phase::Free => NEVER,
+            Phase::Asking | Phase::Connecting => self.own.map_or(NEVER, |own| own.until_ns),
             Phase::Opening => after(Some(self.quiet_since_ns), OPENING_NS_MAX),
             Phase::Open | Phase::Leaving if matches!(self.state(), State::Closed | State::TimeWait) => NEVER,
             Phase::Open | Phase::Leaving => after(Some(self.quiet_since_ns), idle_ns)

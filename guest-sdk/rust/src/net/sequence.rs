@@ -63,7 +63,14 @@ impl Sent {
         self.window_end = (tcp.ack_number().0 as u32).wrapping_add(u32::from(tcp.window_len()) << shift);
     }
 
-    /// Returns whether the SYN,ACK was sent.
+    /// Records what the peer has answered to the SYN: its next number, and whether windows are scaled.
+    pub(super) fn agree(&mut self, receive_next: u32, peer_scale: Option<u8>) {
+        self.shift = self.shift.and_then(|shift| peer_scale.map(|_| shift));
+        // A SYN acknowledges nothing, so what it has offered counts from 0.
+        self.window_end = self.window_end.wrapping_add(receive_next);
+    }
+
+    /// Returns whether the SYN, or the SYN,ACK, was sent.
     pub(super) fn has_begun(&self) -> bool {
         self.syn_ack_len > 0
     }
@@ -116,6 +123,8 @@ impl Arrived {
 /// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// SYN-SENT.
+    Connecting,
     /// SYN-RECEIVED.
     Opening,
     /// The handshake is done, and the peer has not closed.
@@ -157,6 +166,8 @@ pub(super) enum Verdict {
     Challenge,
     /// The peer has reset the connection.
     Reset,
+    /// Answer as a segment of no connection: it acknowledges what was not sent.
+    Refuse,
     /// Repeat the SYN,ACK: the connection's first SYN was received again.
     Repeat,
     /// Forget the connection and treat the segment as one of no connection: another SYN within the window of a handshake, or one that
@@ -180,6 +191,9 @@ pub(super) struct Changes {
 /// Decides what to do with a segment that arrives for a connection.
 pub(super) fn judge(at: &Numbers, segment: &Arrived) -> Verdict {
     let Arrived { flags, seq, ack, .. } = *segment;
+    if at.stage == Stage::Connecting {
+        return judge_answer(at, segment);
+    }
     let opens = flags.syn() && !flags.ack() && !flags.rst() && !flags.fin();
     if opens && at.stage == Stage::Opening && seq == at.peer_first {
         return Verdict::Repeat;
@@ -222,6 +236,20 @@ pub(super) fn judge(at: &Numbers, segment: &Arrived) -> Verdict {
             changes if changes.without_payload && changes.fin_at.is_none() => Verdict::Acknowledge(changes),
             changes => Verdict::Take(changes),
         },
+    }
+}
+
+/// Decides what to do with a segment that arrives after the function's own SYN (RFC 9293, section 3.10.7.3). A SYN without an
+/// acknowledgement is dropped: no peer opens the same connection at the same time, as the node chooses the port.
+fn judge_answer(at: &Numbers, segment: &Arrived) -> Verdict {
+    let Arrived { flags, ack, .. } = *segment;
+    match flags {
+        _ if !flags.ack() => Verdict::Drop,
+        _ if ack != at.send_next && flags.rst() => Verdict::Drop,
+        _ if ack != at.send_next => Verdict::Refuse,
+        _ if flags.rst() => Verdict::Reset,
+        _ if flags.syn() && !flags.fin() => Verdict::Take(Changes::default()),
+        _ => Verdict::Drop,
     }
 }
 

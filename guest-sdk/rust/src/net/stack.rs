@@ -7,9 +7,18 @@
 //!             for longest; else drops the SYN
 //! ```
 //!
+//! Connections that the function opens itself are in `stack/connect.rs`:
+//!
+//! ```text
+//!             the function asks for one: as for a SYN        the node has opened a flow           the peer has answered the SYN
+//!    free -------------------------------------> asking ---------------------> connecting --------------------------> open
+//! ```
+//!
 //! smoltcp implements the protocol. Each connection is a socket in a set of its own, so that the cost of a segment does not depend on the
 //! number of connections, and answers go to the station recorded for the connection. Sockets and their buffers are made once. Nothing here
 //! allocates afterwards, except for an answer that finds no slot, and for a connection whose path gets narrower. Every loop is bounded by the settings or by a constant.
+
+mod connect;
 
 use core::net::SocketAddr;
 
@@ -21,10 +30,12 @@ use smoltcp::wire::HardwareAddress;
 use super::cookie::{Cookies, PROOF_NS_MAX, seed_of};
 use super::device::Wire;
 use super::link::{Flow, Link, Segment};
+use super::outbound::{ConnectError, StreamId, Via};
+use super::own_flow::Endings;
 use super::path::Report;
 use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
-use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
+use super::sequence::{Changes, Stage, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
 use crate::headers::{Headers, TCP};
 use crate::lru::Lru;
@@ -48,6 +59,10 @@ const OVER: usize = 2;
 pub(super) enum News {
     None,
     Opened,
+    /// The function's own connection is open.
+    Connected,
+    /// It cannot be opened, and its slot is free again.
+    Failed(StreamId, ConnectError),
     Ready,
 }
 
@@ -80,6 +95,12 @@ pub(super) struct Stack {
     first: usize,
     /// A changed copy of a packet for smoltcp.
     changed: Vec<u8>,
+    /// The serial number of the latest connection.
+    serial: u64,
+    /// Turns so far.
+    turn: u64,
+    /// Flows of connections that are over.
+    endings: Endings,
 }
 
 impl Stack {
@@ -97,6 +118,9 @@ impl Stack {
             hungry: Vec::with_capacity(2 * usize::from(count)),
             first: 0,
             changed: Vec::with_capacity(MTU_BYTES),
+            serial: 0,
+            turn: 0,
+            endings: Endings::with_capacity(count.into()),
             settings,
         }
     }
@@ -109,17 +133,15 @@ impl Stack {
 
     /// Called before a turn's packets: queues the connections first that ran out of slots, so that none is always last.
     pub(super) fn begin_turn(&mut self) {
+        self.turn += 1;
         while let Some(number) = self.hungry.pop() {
             self.touch(number);
         }
     }
 
-    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to, or an ICMP error about a
-    /// connection. Returns whether it is; damaged segments are.
+    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to. Returns whether it is;
+    /// damaged segments are.
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
-        if headers.icmp.is_some() {
-            return Report::of(packet, headers).is_some_and(|report| self.hear(&report, now_ns));
-        }
         let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
         let is_listened_to = self.settings.tcp_ports.contains(&flow.local().port());
@@ -140,13 +162,18 @@ impl Stack {
     }
 
     /// Takes notice of what a router says. Returns whether it is about a connection.
-    fn hear(&mut self, report: &Report, now_ns: u64) -> bool {
+    pub(super) fn hear(&mut self, report: &Report, seq: u32, now_ns: u64) -> bool {
         let Some(id) = self.flows.find(&report.flow) else { return false };
         let number = *self.flows.value(id);
         let place = &mut self.places[usize::from(number)];
         let at = place.numbers();
-        let may_be_on_its_way = !is_before(report.seq, at.unacknowledged) && is_before(report.seq, at.send_next);
-        if let Some(mtu) = report.smaller_mtu(place.mtu).filter(|_| may_be_on_its_way) {
+        let may_be_on_its_way = !is_before(seq, at.unacknowledged) && is_before(seq, at.send_next);
+        if !may_be_on_its_way {
+            return true;
+        }
+        if place.phase == Phase::Connecting {
+            self.fail_by_report(number, report);
+        } else if let Some(mtu) = report.smaller_mtu(place.mtu) {
             place.mtu = mtu;
             let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
             place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
@@ -180,6 +207,8 @@ impl Stack {
             Verdict::Repeat => reply::repeat(place.sent.syn_ack(), &segment.link, slots),
             Verdict::Challenge => self.acknowledge(number, segment, slots, now_ns),
             Verdict::Reset => self.reset(number, segment, slots, now_ns),
+            Verdict::Refuse => refuse(segment, slots),
+            Verdict::Take(_) if at.stage == Stage::Connecting => self.agree(number, segment, slots, now_ns),
             Verdict::Reopen => {
                 self.release(number);
                 self.open(segment, Some(at.send_next), slots, now_ns);
@@ -218,11 +247,13 @@ impl Stack {
 
     /// Handles the peer's reset. An owner that knows of the connection finds the socket closed.
     fn reset(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
-        if self.places[usize::from(number)].phase == Phase::Open {
-            self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
-            self.forget_flow(number);
-        } else {
-            self.release(number);
+        match self.places[usize::from(number)].phase {
+            Phase::Open => {
+                self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
+                self.forget_flow(number);
+            }
+            Phase::Connecting => self.fail(number, ConnectError::RefusedByPeer),
+            _ => self.release(number),
         }
     }
 
@@ -237,7 +268,9 @@ impl Stack {
     fn hand_over(&mut self, number: u16, segment: &Segment<'_>, changes: Changes, slots: Slots<'_>, now_ns: u64) {
         let Self { interface, places, changed, .. } = self;
         let place = &mut places[usize::from(number)];
-        place.link = segment.link;
+        if place.own.is_none() {
+            place.link = segment.link;
+        }
         let ip = if changes == Changes::default() {
             segment.ip
         } else {
@@ -245,7 +278,7 @@ impl Stack {
             changed
         };
         place.sent.count = 0;
-        let mut wire = Wire::with(Some(slots), segment.link, place.mtu, &mut place.sent, ip);
+        let mut wire = Wire::with(Some(slots), place.link, place.mtu, &mut place.sent, ip);
         let interface = the_one_for(&mut place.narrow, interface, &mut wire, now_ns);
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
         self.touch(number);
@@ -306,7 +339,9 @@ impl Stack {
         slots: Option<Slots<'_>>,
         now_ns: u64,
     ) -> bool {
+        self.serial += 1;
         let place = &mut self.places[usize::from(number)];
+        place.serial = self.serial;
         place.begin(syn.seq, syn.window, syn.scale, now_ns);
         let socket = place.socket();
         socket.set_congestion_control(CongestionControl::Cubic);
@@ -384,6 +419,11 @@ impl Stack {
         place.phase = Phase::Free;
         place.wake_ns = NEVER;
         place.flow = None;
+        if let Some(own) = place.own.take()
+            && let Some(flow) = own.number
+        {
+            self.endings.push(flow, own.via());
+        }
         self.forget_flow(number);
         self.due_ns[usize::from(number)] = NEVER;
         self.free.push(number);
@@ -406,7 +446,8 @@ impl Stack {
 
     /// Returns when to call [`Stack::expire`].
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        self.due_ns.iter().copied().min().filter(|due_ns| *due_ns != NEVER)
+        let due_ns = self.due_ns.iter().copied().min().filter(|due_ns| *due_ns != NEVER);
+        due_ns.into_iter().chain(self.endings.deadline_ns()).min()
     }
 
     /// Queues the slots that are due.
@@ -424,6 +465,9 @@ impl Stack {
     /// Returns the event for the owner of a slot.
     pub(super) fn look(&mut self, number: u16, now_ns: u64) -> News {
         let place = &mut self.places[usize::from(number)];
+        if matches!(place.phase, Phase::Asking | Phase::Connecting) {
+            return self.look_at_attempt(number, now_ns);
+        }
         if place.wake_ns <= now_ns {
             place.wake_ns = NEVER;
         }
@@ -446,15 +490,17 @@ impl Stack {
                 place.discard_received();
                 News::None
             }
-            Phase::Opening | Phase::Free => News::None,
+            Phase::Opening | Phase::Asking | Phase::Connecting | Phase::Free => News::None,
         }
     }
 
     /// Sends a connection's segments, if it may, and frees its slot if it is over.
     pub(super) fn settle(&mut self, number: u16, slots: Slots<'_>, now_ns: u64) {
         let place = &mut self.places[usize::from(number)];
-        if place.phase == Phase::Free {
-            return;
+        match place.phase {
+            Phase::Free => return,
+            Phase::Asking => return self.ask(number, slots, now_ns),
+            _ => {}
         }
         let socket = place.socket();
         // While there is much to send, send only full segments; the last one need not wait.
@@ -529,6 +575,12 @@ impl Stack {
     pub(super) fn ends(&self, number: u16) -> (SocketAddr, SocketAddr) {
         let flow = self.places[usize::from(number)].flow.expect("an open connection is of a flow");
         (flow.peer(), flow.local())
+    }
+
+    /// Returns the way by which a connection's segments leave.
+    pub(super) fn via(&self, number: u16) -> Via {
+        let link = &self.places[usize::from(number)].link;
+        Via::answering(link.bytes(), link.way())
     }
 
     pub(super) fn wake_at(&mut self, number: u16, wake_ns: Option<u64>) {
