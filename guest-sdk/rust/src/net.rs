@@ -57,7 +57,7 @@
 //! ```text
 //!   frame --> protocols.rs    what is it for? --------------------------> sockets.rs    what a service sends, opens and refuses
 //!               |       \---> datagram.rs    UDP, with checksums and answers
-//!               |       \---> udp_flows.rs   UDP flows of the function's own
+//!               |       \---> udp_flows.rs   UDP flows of the function's own ---- dns.rs, dns/   lookups of names
 //!             link.rs    the segment's flow, its checksums, the link header of answers
 //!               |
 //!             stack.rs ----- sequence.rs   judges a segment by RFC 9293 before smoltcp gets it
@@ -90,6 +90,9 @@
 //!   after 1, 3 and 7 s; it fails after 10 s, or when the peer answers with a reset, or a router or host with an ICMP error that quotes
 //!   the SYN. What a peer sends to it counts as for other connections. Its flow is closed with it, and if the node ends the flow, the
 //!   connection is aborted. A SYN to it is dropped: there is no simultaneous open.
+//! * A name is looked up by flows of its own, each with a random identification and a port of the node's choice. Only an answer of the
+//!   resolver with this identification and question counts. There are four tries, of 1, 1, 2 and 4 s, with each resolver in turn. Aliases
+//!   are followed, eight at most, as far as the answer has them. TCP is not tried.
 //! * There are at most [`Settings::connections_max`] connections, those that the function opens included. If there are that many, a new one replaces one that is closed but for its
 //!   last wait, or the oldest handshake. If there is neither, the SYN is not answered, and the client tries again. An open connection is
 //!   never replaced, nor one that the function is opening.
@@ -104,6 +107,7 @@
 mod cookie;
 mod datagram;
 mod device;
+mod dns;
 mod link;
 mod outbound;
 mod own_flow;
@@ -122,6 +126,7 @@ pub mod testing;
 mod udp_flows;
 
 pub use datagram::{Datagram, NoSlot, UdpPeer};
+pub use dns::{IpVersion, LookupId, ResolveError};
 pub use outbound::{ConnectError, FlowEvent, FlowId, StreamId, Target, Via};
 #[cfg(target_family = "wasm")]
 #[doc(hidden)]
@@ -130,6 +135,8 @@ pub use program::{Hosted, Net, Program, TcpStream, UdpFlow, UdpSocket};
 pub use server::{Server, Service};
 pub use sockets::Sockets;
 pub use stream::Stream;
+
+use core::net::SocketAddr;
 
 use crate::InitError;
 
@@ -149,6 +156,9 @@ const CONNECTIONS_MAX: u16 = 4096;
 /// Upper bound of [`Settings::udp_flows_max`].
 const UDP_FLOWS_MAX: u16 = 4096;
 
+/// Most resolvers.
+const RESOLVERS_MAX: usize = 4;
+
 /// Most ports of each protocol.
 const PORTS_MAX: usize = 16;
 
@@ -163,6 +173,8 @@ pub struct Settings {
     pub connections_max: u16,
     /// Most UDP flows that the function [opens](Sockets::open_udp) at once, 0 to 4096.
     pub udp_flows_max: u16,
+    /// The DNS resolvers by which names are looked up, at most 4; the chain must be granted UDP to them (`outbound` in the manifest).
+    pub resolvers: Vec<SocketAddr>,
     /// Size of the receive buffer in bytes, 3000 to 16 MiB: the window that is offered to a peer.
     pub receive_bytes: usize,
     /// Size of the send buffer in bytes, 3000 to 16 MiB: data that the peer has not acknowledged. With a round-trip time of `t`, at most so
@@ -184,6 +196,7 @@ impl Default for Settings {
             udp_ports: Vec::new(),
             connections_max: 8,
             udp_flows_max: 8,
+            resolvers: Vec::new(),
             receive_bytes: 16 << 10,
             send_bytes: 64 << 10,
             idle_timeout_ns: 60_000_000_000,
@@ -210,6 +223,7 @@ impl Settings {
         }
         bound("the number of connections", self.connections_max.into(), 1, CONNECTIONS_MAX.into())?;
         bound("the number of UDP flows", self.udp_flows_max.into(), 0, UDP_FLOWS_MAX.into())?;
+        bound("the number of resolvers", self.resolvers.len(), 0, RESOLVERS_MAX)?;
         bound("the receive buffer in bytes", self.receive_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)?;
         bound("the send buffer in bytes", self.send_bytes, BUFFER_BYTES_MIN, BUFFER_BYTES_MAX)
     }

@@ -16,27 +16,43 @@ const ASK_AGAIN_NS: u64 = 1_000_000_000;
 /// Delay before something is sent for which there was no slot.
 const RETRY_NS: u64 = 50_000;
 
-/// Bits of a tag: the index of what asks, its serial number, and whether that is a UDP flow.
+/// Bits of a tag: the index of what asks, its serial number, and its kind.
 const INDEX_BITS: u32 = 16;
-const UDP_TAG: u64 = 1 << 63;
+const KIND_AT: u32 = 62;
+const SERIALS: u64 = (1 << KIND_AT - INDEX_BITS) - 1;
 
-/// What the events of a flow are for: the serial number of a connection or a UDP flow, and its index.
+/// What asks for a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Connection = 0,
+    /// A UDP flow of the function's owner.
+    Udp = 1,
+    /// A lookup of a name.
+    Lookup = 2,
+}
+
+/// What the events of a flow are for: what asked for it, by its kind, its serial number and its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tag {
-    pub(super) is_udp: bool,
+    pub(super) kind: Kind,
     pub(super) serial: u64,
     pub(super) index: u16,
 }
 
 impl Tag {
+    /// Returns the tag of this number; a kind that there is not counts as [`Kind::Connection`].
     pub(super) fn of(number: u64) -> Self {
-        let serial = (number & !UDP_TAG) >> INDEX_BITS;
-        Self { is_udp: number & UDP_TAG != 0, serial, index: number as u16 }
+        let kind = match number >> KIND_AT {
+            1 => Kind::Udp,
+            2 => Kind::Lookup,
+            _ => Kind::Connection,
+        };
+        Self { kind, serial: number >> INDEX_BITS & SERIALS, index: number as u16 }
     }
 
     pub(super) fn number(self) -> u64 {
-        let kind = if self.is_udp { UDP_TAG } else { 0 };
-        kind | self.serial << INDEX_BITS | u64::from(self.index)
+        (self.kind as u64) << KIND_AT | self.serial << INDEX_BITS | u64::from(self.index)
     }
 }
 

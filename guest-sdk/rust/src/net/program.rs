@@ -9,7 +9,7 @@ mod udp;
 
 use core::cell::RefCell;
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 
@@ -19,7 +19,7 @@ pub use udp::{UdpFlow, UdpSocket};
 
 use super::outbound::Target;
 use super::protocols::Taken;
-use super::{OWN_SLOTS, Settings, Sockets};
+use super::{IpVersion, OWN_SLOTS, Settings, Sockets};
 use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
@@ -288,6 +288,19 @@ impl<'a> Net<'a> {
         let flow = UdpFlow::new(*self, id);
         self.wait(None, |backlog| backlog.flow_outcome(id))??;
         Ok(flow)
+    }
+
+    /// Looks up the addresses of a name, by the [resolvers](Settings::resolvers) of the settings, and waits for the answer, 8 s at most.
+    /// Before the first packet it waits for that, as [`Net::connect`] does. Answers are kept, as [`Sockets::resolve`] says.
+    ///
+    /// # Errors
+    ///
+    /// As the [`ResolveError`](super::ResolveError) in the error says; [`ErrorKind::NotFound`] if the name does not exist, or has no
+    /// address of this version.
+    pub fn resolve(&self, name: &str, version: IpVersion) -> io::Result<Vec<IpAddr>> {
+        self.wait(None, |backlog| backlog.protocols.has_way().then_some(()))?;
+        let id = self.with(|backlog| backlog.protocols.resolve(name, version, None))?;
+        Ok(self.wait(None, |backlog| backlog.answer(id))??)
     }
 
     fn wait_for_a_way(&self, target: &Target, until_ns: Option<u64>) -> io::Result<()> {

@@ -3,9 +3,10 @@
 
 use super::Settings;
 use super::datagram::Datagram;
+use super::dns::{IpVersion, LookupId, ResolveError, Resolver};
 use super::link::Flow;
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
-use super::own_flow::Tag;
+use super::own_flow::{Kind, Tag};
 use super::path::{Quoted, Report};
 use super::stack::Stack;
 use super::udp_flows::UdpFlows;
@@ -13,10 +14,11 @@ use crate::headers::{Headers, UDP};
 use crate::outbound::Event;
 use crate::{Packet, Slots, clock};
 
-/// TCP and UDP of one function.
+/// TCP, UDP and lookups of one function.
 pub(super) struct Protocols {
     pub(super) tcp: Stack,
     pub(super) udp: UdpFlows,
+    pub(super) dns: Resolver,
     udp_ports: Box<[u16]>,
     /// The way by which the function's first packet came.
     via: Option<Via>,
@@ -34,7 +36,8 @@ pub(super) enum Taken<'a> {
 impl Protocols {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
-            udp: UdpFlows::new(settings.udp_flows_max),
+            udp: UdpFlows::new(Kind::Udp, settings.udp_flows_max),
+            dns: Resolver::new(&settings.resolvers),
             udp_ports: settings.udp_ports.clone().into(),
             via: None,
             tcp: Stack::new(settings),
@@ -45,6 +48,7 @@ impl Protocols {
     pub(super) fn start(&mut self) {
         self.tcp.start();
         self.udp.start();
+        self.dns.flows.start();
     }
 
     /// Called before a turn's packets.
@@ -65,6 +69,12 @@ impl Protocols {
         }
         if headers.protocol == UDP && headers.fragment.is_none() {
             let Some(flow) = Flow::of(headers) else { return Taken::Other(packet) };
+            if let Some(id) = self.dns.flows.find(&flow) {
+                if let Some(datagram) = Datagram::of(packet, headers, None) {
+                    self.dns.answer(id, datagram.payload(), now_ns);
+                }
+                return Taken::Done;
+            }
             let own = self.udp.find(&flow);
             if own.is_none() && !self.udp_ports.contains(&flow.local().port()) {
                 return Taken::Other(packet);
@@ -84,7 +94,7 @@ impl Protocols {
         let Some(report) = Report::of(packet, headers) else { return false };
         match report.quoted {
             Quoted::Segment(seq) => self.tcp.hear(&report, seq, now_ns),
-            Quoted::Datagram => self.udp.hear(&report),
+            Quoted::Datagram => self.udp.hear(&report) || self.dns.flows.hear(&report),
         }
     }
 
@@ -93,10 +103,10 @@ impl Protocols {
     pub(super) fn hear_node(&mut self, packet: &Packet<'_>, slots: Slots<'_>, now_ns: u64) -> bool {
         let Some(event) = Event::of(packet) else { return false };
         let via = Via::of(packet);
-        if Tag::of(event.tag()).is_udp {
-            self.udp.hear_node(&event, via, now_ns);
-        } else {
-            self.tcp.hear_node(&event, via, slots, now_ns);
+        match Tag::of(event.tag()).kind {
+            Kind::Connection => self.tcp.hear_node(&event, via, slots, now_ns),
+            Kind::Udp => self.udp.hear_node(&event, via, now_ns),
+            Kind::Lookup => self.dns.flows.hear_node(&event, via, now_ns),
         }
         true
     }
@@ -109,6 +119,17 @@ impl Protocols {
     /// Begins to open a UDP flow, as [`Protocols::connect`] does.
     pub(super) fn open_udp(&mut self, target: Target, about: Option<Via>) -> Result<FlowId, ConnectError> {
         self.udp.open(target.to, self.way_of(target, about)?, clock::now_ns())
+    }
+
+    /// Begins to look up a name; the resolvers are asked by the way `via`, or by the default one.
+    pub(super) fn resolve(
+        &mut self,
+        name: &str,
+        version: IpVersion,
+        via: Option<Via>,
+    ) -> Result<LookupId, ResolveError> {
+        let via = via.or(self.via).ok_or(ResolveError::NoFlow(ConnectError::NoWay))?;
+        self.dns.resolve(name, version, via, clock::now_ns())
     }
 
     fn way_of(&self, target: Target, about: Option<Via>) -> Result<Via, ConnectError> {
@@ -124,11 +145,12 @@ impl Protocols {
     pub(super) fn finish_turn(&mut self, slots: Slots<'_>, now_ns: u64) {
         self.tcp.send_endings(slots, now_ns);
         self.udp.send(slots, now_ns);
+        self.dns.flows.send(slots, now_ns);
     }
 
     /// Returns when to call [`Protocols::expire`].
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        self.tcp.deadline_ns().into_iter().chain(self.udp.deadline_ns()).min()
+        self.tcp.deadline_ns().into_iter().chain(self.udp.deadline_ns()).chain(self.dns.deadline_ns()).min()
     }
 
     /// Queues what is due.

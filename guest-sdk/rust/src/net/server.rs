@@ -1,8 +1,13 @@
 //! Many sockets at once: a [`Service`] is called on each connection's events and for each datagram, and a [`Server`] makes a function of it.
 
+use core::net::IpAddr;
+
+use super::dns::LOOKUPS_MAX;
 use super::protocols::{Protocols, Taken};
 use super::stack::News;
-use super::{ConnectError, Datagram, FlowEvent, FlowId, OWN_SLOTS, Settings, Sockets, Stream, StreamId};
+use super::{
+    ConnectError, Datagram, FlowEvent, FlowId, LookupId, OWN_SLOTS, ResolveError, Settings, Sockets, Stream, StreamId,
+};
 use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
@@ -111,6 +116,11 @@ pub trait Service: Sized + 'static {
         let _ = (id, event, sockets);
     }
 
+    /// Called with the answer to a [lookup](Sockets::resolve): at least one address, and at most 16.
+    fn resolved(&mut self, id: LookupId, answer: Result<&[IpAddr], ResolveError>, sockets: Sockets<'_>) {
+        let _ = (id, answer, sockets);
+    }
+
     /// Called for each packet that is not for a socket: messages, fragments, ICMP, other protocols, and what is addressed to other ports.
     /// Without an implementation it is [refused](Sockets::refuse).
     fn packet(&mut self, packet: Packet<'_>, sockets: Sockets<'_>) {
@@ -166,11 +176,20 @@ impl<S: Service> Server<S> {
 
     /// Calls the service for each connection and flow with an event, and sends what is ready to be sent.
     fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
+        self.protocols.dns.turn(slots, now_ns);
+        // A service may look up a name that is cached whenever it is told of one.
+        let mut answers_left = LOOKUPS_MAX;
         loop {
             if let Some(place) = self.protocols.tcp.next_touched() {
                 self.serve(place, slots, now_ns);
             } else if let Some((id, event)) = self.protocols.udp.next_event() {
                 self.service.flow(id, event, Sockets::new(&mut self.protocols, slots));
+            } else if answers_left > 0
+                && let Some((id, answer)) = self.protocols.dns.next_event()
+            {
+                answers_left -= 1;
+                let sockets = Sockets::new(&mut self.protocols, slots);
+                self.service.resolved(id, answer.as_deref().map_err(|error| *error), sockets);
             } else {
                 break;
             }

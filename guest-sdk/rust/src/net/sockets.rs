@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use super::UdpPeer;
 use super::link::Segment;
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
 use super::protocols::Protocols;
 use super::stack::refuse;
+use super::{IpVersion, LookupId, ResolveError, UdpPeer};
 use crate::headers::Headers;
 use crate::{Packet, Slots};
 
@@ -118,6 +118,20 @@ impl<'a> Sockets<'a> {
     /// Closes a UDP flow. [`Service::flow`](super::Service::flow) is not called for it any more.
     pub fn close_udp(&mut self, flow: FlowId) {
         self.protocols.udp.close(flow);
+    }
+
+    /// Looks up the addresses of a name, by the [resolvers](super::Settings::resolvers) of the settings. Returns its number at once;
+    /// [`Service::resolved`](super::Service::resolved) is called with the answer, within 8 s. The resolvers are asked by the same way as
+    /// [`Sockets::connect`] connects by default.
+    ///
+    /// Answers are kept for as long as they say, an hour at most, those of 32 names; failures are not kept.
+    ///
+    /// # Errors
+    ///
+    /// [`ResolveError::InvalidName`], [`ResolveError::NoResolver`], [`ResolveError::NoRoom`], and [`ResolveError::NoFlow`] if no packet has
+    /// come yet.
+    pub fn resolve(&mut self, name: &str, version: IpVersion) -> Result<LookupId, ResolveError> {
+        self.protocols.resolve(name, version, self.via())
     }
 
     /// Aborts a connection. [`Service::ready`](super::Service::ready) is called once more if it was open; there is no call if it was not.

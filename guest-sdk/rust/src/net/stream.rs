@@ -8,6 +8,7 @@ use smoltcp::socket::tcp::RecvError;
 
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
 use super::protocols::Protocols;
+use super::{IpVersion, LookupId, ResolveError};
 
 /// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
 /// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed.
@@ -84,6 +85,15 @@ impl<'a> Stream<'a> {
     /// As [`Sockets::open_udp`](super::Sockets::open_udp).
     pub fn open_udp(&mut self, to: impl Into<Target>) -> Result<FlowId, ConnectError> {
         self.protocols.open_udp(to.into(), Some(self.via()))
+    }
+
+    /// Looks up a name, as [`Sockets::resolve`](super::Sockets::resolve) does, by the way of this connection's peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sockets::resolve`](super::Sockets::resolve).
+    pub fn resolve(&mut self, name: &str, version: IpVersion) -> Result<LookupId, ResolveError> {
+        self.protocols.resolve(name, version, Some(self.via()))
     }
 
     /// Returns the way of the peer's last segment; of a connection that the service has opened, the way that it was given.

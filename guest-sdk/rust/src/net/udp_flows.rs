@@ -1,4 +1,4 @@
-//! UDP flows that the function opens itself: asks the node for them, and finds the flow that a datagram answers.
+//! UDP flows that the function opens itself, for its owner or to look up names: asks the node for them, and finds the flow that a datagram answers.
 //!
 //! ```text
 //!           the function asks for one            the node has opened it            closed by the function, or ended by the node
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use super::UdpPeer;
 use super::link::{Flow, Link};
 use super::outbound::{ConnectError, FlowEvent, FlowId, Via};
-use super::own_flow::{Endings, OwnFlow, Tag};
+use super::own_flow::{Endings, Kind, OwnFlow, Tag};
 use super::path::{Cause, Report};
 use crate::Slots;
 use crate::lru::{Id, Lru};
@@ -41,6 +41,7 @@ struct News {
 }
 
 pub(super) struct UdpFlows {
+    kind: Kind,
     entries: Box<[Entry]>,
     free: Vec<u16>,
     open: Lru<Flow, u16>,
@@ -53,8 +54,9 @@ pub(super) struct UdpFlows {
 }
 
 impl UdpFlows {
-    pub(super) fn new(count: u16) -> Self {
+    pub(super) fn new(kind: Kind, count: u16) -> Self {
         Self {
+            kind,
             entries: (0..count).map(|_| Entry::default()).collect(),
             free: (0..count).rev().collect(),
             open: Lru::with_capacity(count.into()),
@@ -74,7 +76,7 @@ impl UdpFlows {
     pub(super) fn open(&mut self, to: SocketAddr, via: Via, now_ns: u64) -> Result<FlowId, ConnectError> {
         let index = self.free.pop().ok_or(ConnectError::NoRoom)?;
         self.serial += 1;
-        let tag = Tag { is_udp: true, serial: self.serial, index }.number();
+        let tag = Tag { kind: self.kind, serial: self.serial, index }.number();
         let request = Request { tag, protocol: Protocol::Udp, to, vlan: via.vlan };
         let own = Some(OwnFlow::new(request, via, now_ns));
         self.entries[usize::from(index)] = Entry { serial: self.serial, own, ..Entry::default() };
@@ -201,14 +203,14 @@ impl UdpFlows {
 
     fn id(&self, index: u16) -> FlowId {
         let serial = self.entries[usize::from(index)].serial;
-        FlowId(Tag { is_udp: true, serial, index }.number())
+        FlowId(Tag { kind: self.kind, serial, index }.number())
     }
 
     /// Returns the entry of the flow with this number.
     fn entry_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
         let entry = self.entries.get(usize::from(tag.index))?;
-        (entry.own.is_some() && entry.serial == tag.serial && tag.is_udp).then_some(tag.index)
+        (entry.own.is_some() && entry.serial == tag.serial && tag.kind == self.kind).then_some(tag.index)
     }
 
     fn asking(&self, tag: u64) -> Option<u16> {

@@ -4,6 +4,7 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crate::Slots;
+use crate::net::dns::{LookupId, Outcome};
 use crate::net::outbound::{ConnectError, FlowEvent, FlowId, StreamId, Target};
 use crate::net::protocols::Protocols;
 use crate::net::stack::News;
@@ -68,6 +69,7 @@ impl Backlog {
 
     /// Sends what is ready to be sent, and records new connections and what else has happened.
     pub(super) fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
+        self.protocols.dns.turn(slots, now_ns);
         while let Some(place) = self.protocols.tcp.next_touched() {
             match self.protocols.tcp.look(place, now_ns) {
                 News::Opened => self.waiting.push_back(place),
@@ -196,6 +198,16 @@ impl Backlog {
     pub(super) fn close_udp(&mut self, id: FlowId) {
         self.protocols.udp.close(id);
         self.flows.retain(|flow| flow.id != id);
+    }
+
+    /// Returns the answer to a lookup, the only one that is under way.
+    pub(super) fn answer(&mut self, id: LookupId) -> Option<Outcome> {
+        while let Some((answered, answer)) = self.protocols.dns.next_event() {
+            if answered == id {
+                return Some(answer);
+            }
+        }
+        None
     }
 
     /// Releases the slot of a peer that has reset its connection before it was accepted.

@@ -10,7 +10,7 @@ use super::{Changes, News, Phase, Reply, STAYING, Segment, Stack, Wire, instant,
 use crate::Slots;
 use crate::net::link::{Flow, Link};
 use crate::net::outbound::{ConnectError, StreamId, Via};
-use crate::net::own_flow::{OwnFlow, Tag};
+use crate::net::own_flow::{Kind, OwnFlow, Tag};
 use crate::net::path::{Cause, Report};
 use crate::outbound::{self, Event, Protocol, Refusal, Request};
 
@@ -48,7 +48,7 @@ impl Stack {
     /// Returns the number of a slot's connection.
     pub(in crate::net) fn id(&self, number: u16) -> StreamId {
         let serial = self.places[usize::from(number)].serial;
-        StreamId(Tag { is_udp: false, serial, index: number }.number())
+        StreamId(Tag { kind: Kind::Connection, serial, index: number }.number())
     }
 
     /// Queues an open connection for its owner, at most once in each turn, and else for the next one: two connections may wake each other.
@@ -102,7 +102,7 @@ impl Stack {
     fn place_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
         let place = self.places.get(usize::from(tag.index))?;
-        (place.phase != Phase::Free && place.serial == tag.serial && !tag.is_udp).then_some(tag.index)
+        (place.phase != Phase::Free && place.serial == tag.serial && tag.kind == Kind::Connection).then_some(tag.index)
     }
 
     fn asking(&self, tag: u64) -> Option<u16> {
