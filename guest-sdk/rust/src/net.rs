@@ -68,7 +68,7 @@
 //!             path.rs    ICMP errors about what was sent, and the MTU of a path
 //!             place.rs   one connection's socket, numbers and timers        device.rs   slots as a smoltcp device
 //!               |
-//!             stream.rs  one connection, for reads and writes
+//!             stream.rs  one connection, for reads and writes              close.rs    why it has ended
 //!               |
 //!     server.rs | program.rs, program/      by callbacks | in blocking style      testing.rs  clients and servers for native tests
 //! ```
@@ -104,6 +104,7 @@
 //!   most 1500 bytes, and fewer once a router says that one was too big (RFC 1191, RFC 8201): it must quote a segment that was not
 //!   acknowledged yet. 552 bytes over IPv4, and 1280 over IPv6, are always sent.
 
+mod close;
 mod cookie;
 mod datagram;
 mod device;
@@ -125,6 +126,7 @@ mod stream;
 pub mod testing;
 mod udp_flows;
 
+pub use close::CloseReason;
 pub use datagram::{Datagram, NoSlot, UdpPeer};
 pub use dns::{IpVersion, LookupId, ResolveError};
 pub use outbound::{ConnectError, FlowEvent, FlowId, StreamId, Target, Via};

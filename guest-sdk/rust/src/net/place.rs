@@ -13,6 +13,7 @@
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{RecvError, SendError, Socket, SocketBuffer, State};
 
+use super::close::CloseReason;
 use super::link::{Flow, Link};
 use super::outbound::ConnectError;
 #[cfg(doc)]
@@ -67,6 +68,10 @@ pub(super) struct Place {
     pub(super) own: Option<OwnFlow>,
     /// Why the function's connection cannot be opened.
     pub(super) failure: Option<ConnectError>,
+    /// Why the connection was reset or aborted.
+    pub(super) reason: Option<CloseReason>,
+    /// Since when routers say that the peer cannot be reached.
+    unreachable_since_ns: Option<u64>,
     pub(super) flow: Option<Flow>,
     /// The flow's entry in the table of flows. `None` once the connection is over, though its owner may not know yet.
     pub(super) id: Option<Id>,
@@ -110,6 +115,8 @@ impl Place {
             serial: 0,
             own: None,
             failure: None,
+            reason: None,
+            unreachable_since_ns: None,
             flow: None,
             id: None,
             link: Link::NONE,
@@ -138,6 +145,7 @@ impl Place {
         (self.read, self.written) = (0, 0);
         self.sent = Sent::default();
         (self.mtu, self.narrow) = (MTU_BYTES as u16, None);
+        (self.reason, self.unreachable_since_ns) = (None, None);
         self.quiet_since_ns = now_ns;
         (self.progress, self.lingers_since_ns) = (None, None);
         (self.challenges, self.challenges_since_ns) = (0, now_ns);
@@ -270,6 +278,33 @@ impl Place {
             let queued = (self.known().send_queue() as u32).clamp(1, PROGRESS_BYTES);
             self.progress = Some(Progress { since_ns: now_ns, goal: at.wrapping_add(queued) });
         }
+    }
+
+    /// Records that a router says that the peer cannot be reached.
+    pub(super) fn note_unreachable(&mut self, now_ns: u64) {
+        self.unreachable_since_ns = Some(now_ns);
+    }
+
+    /// Returns why the connection is aborted when a limit has passed.
+    pub(super) fn limit_reason(&self, settings: &Settings, now_ns: u64) -> CloseReason {
+        // What the peer has sent later shows that the route is there again.
+        if self.unreachable_since_ns.is_some_and(|at| at >= self.quiet_since_ns) {
+            return CloseReason::Unreachable;
+        }
+        let send_ns = settings.send_limit_ns();
+        let is_slow = self.progress.is_some_and(|progress| progress.since_ns.saturating_add(send_ns) <= now_ns);
+        if is_slow { CloseReason::SendTimeout } else { CloseReason::Idle }
+    }
+
+    /// Returns why the connection has ended, or why the peer sends no more.
+    pub(super) fn close_reason(&self) -> Option<CloseReason> {
+        self.reason.or_else(|| {
+            let has_closed = matches!(
+                self.state(),
+                State::CloseWait | State::LastAck | State::Closing | State::TimeWait | State::Closed
+            );
+            (self.phase == Phase::Open && has_closed).then_some(CloseReason::ByPeer)
+        })
     }
 
     /// Returns when the connection is aborted, unless something happens before.

@@ -258,7 +258,7 @@ impl<'a> Net<'a> {
         let id = self.with(|backlog| backlog.connect(target))?;
         let opened = self.wait(until_ns, |backlog| backlog.outcome(id));
         if opened.is_err() {
-            self.with(|backlog| backlog.protocols.tcp.abort(id));
+            self.with(|backlog| backlog.protocols.tcp.abort_by_id(id));
         }
         Ok(TcpStream::new(*self, opened??))
     }

@@ -136,7 +136,7 @@ impl<'a> Sockets<'a> {
 
     /// Aborts a connection. [`Service::ready`](super::Service::ready) is called once more if it was open; there is no call if it was not.
     pub fn abort(&mut self, stream: StreamId) {
-        self.protocols.tcp.abort(stream);
+        self.protocols.tcp.abort_by_id(stream);
     }
 
     /// Schedules a call of [`Service::ready`](super::Service::ready) for an open connection.

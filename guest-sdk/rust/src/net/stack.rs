@@ -27,12 +27,13 @@ use smoltcp::socket::tcp::{CongestionControl, RecvError, SendError, Socket, Stat
 use smoltcp::time::Instant;
 use smoltcp::wire::HardwareAddress;
 
+use super::close::CloseReason;
 use super::cookie::{Cookies, PROOF_NS_MAX, seed_of};
 use super::device::Wire;
 use super::link::{Flow, Link, Segment};
 use super::outbound::{ConnectError, StreamId, Via};
 use super::own_flow::Endings;
-use super::path::Report;
+use super::path::{Cause, Report};
 use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
 use super::sequence::{Changes, Stage, Verdict, is_before, is_sign_of_life, judge};
@@ -173,6 +174,8 @@ impl Stack {
         }
         if place.phase == Phase::Connecting {
             self.fail_by_report(number, report);
+        } else if report.cause == Cause::Unreachable {
+            place.note_unreachable(now_ns);
         } else if let Some(mtu) = report.smaller_mtu(place.mtu) {
             place.mtu = mtu;
             let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
@@ -249,6 +252,7 @@ impl Stack {
     fn reset(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
         match self.places[usize::from(number)].phase {
             Phase::Open => {
+                self.places[usize::from(number)].reason = Some(CloseReason::Reset);
                 self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
                 self.forget_flow(number);
             }
@@ -474,6 +478,7 @@ impl Stack {
         place.note_progress(now_ns);
         if place.limit_ns(&self.settings) <= now_ns {
             // `settle` sends the reset to the peer, and the owner finds the socket closed.
+            place.reason = Some(place.limit_reason(&self.settings, now_ns));
             place.socket().abort();
         }
         match place.phase {
@@ -556,6 +561,18 @@ impl Stack {
 
     pub(super) fn socket(&mut self, number: u16) -> &mut Socket<'static> {
         self.places[usize::from(number)].socket()
+    }
+
+    /// Returns why a connection has ended, or why its peer sends no more; `None` while it is open.
+    pub(super) fn close_reason(&self, number: u16) -> Option<CloseReason> {
+        self.places[usize::from(number)].close_reason()
+    }
+
+    /// Aborts an open connection for its owner.
+    pub(super) fn abort(&mut self, number: u16) {
+        let place = &mut self.places[usize::from(number)];
+        place.reason = place.reason.or(Some(CloseReason::Aborted));
+        place.socket().abort();
     }
 
     /// Returns whether a connection is closed or reset.

@@ -6,12 +6,14 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use smoltcp::socket::tcp::RecvError;
 
+use super::close::CloseReason;
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
 use super::protocols::Protocols;
 use super::{IpVersion, LookupId, ResolveError};
 
 /// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
-/// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed.
+/// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed. An error
+/// of a connection that was reset or aborted contains its [`CloseReason`].
 pub struct Stream<'a> {
     protocols: &'a mut Protocols,
     place: u16,
@@ -65,7 +67,7 @@ impl<'a> Stream<'a> {
 
     /// Aborts the connection: data that was not sent yet is discarded.
     pub fn abort(&mut self) {
-        self.protocols.tcp.socket(self.place).abort();
+        self.protocols.tcp.abort(self.place);
         self.is_left = true;
     }
 
@@ -102,6 +104,20 @@ impl<'a> Stream<'a> {
         self.protocols.tcp.via(self.place)
     }
 
+    /// Returns why the connection has ended, or why the peer sends no more. `None` while the peer may still send.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.protocols.tcp.close_reason(self.place)
+    }
+
+    /// Returns the error of a connection that was reset or aborted.
+    fn closed(&self) -> io::Error {
+        match self.close_reason() {
+            Some(reason) => io::Error::new(reason.kind(), reason),
+            None => ErrorKind::ConnectionReset.into(),
+        }
+    }
+
     /// Schedules a call of [`Service::ready`](super::Service::ready) for another open connection, for example because there is something to
     /// write to it now.
     pub fn wake(&mut self, other: StreamId) {
@@ -121,7 +137,7 @@ impl Read for Stream<'_> {
             Ok(0) if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
             Err(RecvError::Finished) => Ok(0),
-            Err(RecvError::InvalidState) => Err(ErrorKind::ConnectionReset.into()),
+            Err(RecvError::InvalidState) => Err(self.closed()),
         }
     }
 }
@@ -131,7 +147,7 @@ impl Write for Stream<'_> {
         match self.protocols.tcp.write(self.place, bytes) {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
-            Err(_) if self.protocols.tcp.is_closed(self.place) => Err(ErrorKind::ConnectionReset.into()),
+            Err(_) if self.protocols.tcp.is_closed(self.place) => Err(self.closed()),
             Err(_) => Err(ErrorKind::BrokenPipe.into()),
         }
     }

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use super::{Net, deadline_after};
 #[cfg(doc)]
 use super::{Program, Settings};
-use crate::net::Stream;
+use crate::net::{CloseReason, Stream};
 
 /// A connection of a [`Program`]. When it is dropped, written data is sent, and data that the peer still sends is discarded.
 pub struct TcpStream<'a> {
@@ -46,6 +46,15 @@ impl<'a> TcpStream<'a> {
             Stream::new(&mut backlog.protocols, self.place).shutdown();
             backlog.protocols.tcp.hurry(self.place);
         });
+    }
+
+    /// Returns why the connection has ended, or why the peer sends no more. `None` while the peer may still send.
+    ///
+    /// Reads and writes fail with [`ErrorKind::ConnectionReset`], [`ErrorKind::TimedOut`] (a time-out of the [`Settings`]),
+    /// [`ErrorKind::HostUnreachable`] or [`ErrorKind::ConnectionAborted`] then.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.net.with(|backlog| backlog.protocols.tcp.close_reason(self.place))
     }
 
     /// Repeats `work` until it need not wait.

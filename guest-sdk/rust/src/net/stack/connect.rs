@@ -8,6 +8,7 @@ use smoltcp::socket::tcp::{CongestionControl, State};
 
 use super::{Changes, News, Phase, Reply, STAYING, Segment, Stack, Wire, instant, new_interface, seed_of};
 use crate::Slots;
+use crate::net::close::CloseReason;
 use crate::net::link::{Flow, Link};
 use crate::net::outbound::{ConnectError, StreamId, Via};
 use crate::net::own_flow::{Kind, OwnFlow, Tag};
@@ -33,12 +34,12 @@ impl Stack {
     }
 
     /// Aborts a connection. One that is being opened is forgotten; the owner of an open one finds it closed.
-    pub(in crate::net) fn abort(&mut self, id: StreamId) {
+    pub(in crate::net) fn abort_by_id(&mut self, id: StreamId) {
         let Some(number) = self.place_of(id.0) else { return };
         match self.places[usize::from(number)].phase {
             Phase::Asking | Phase::Connecting => self.release(number),
             Phase::Open => {
-                self.places[usize::from(number)].socket().abort();
+                self.abort(number);
                 self.hurry(number);
             }
             Phase::Opening | Phase::Leaving | Phase::Free => {}
@@ -175,10 +176,21 @@ impl Stack {
     fn end(&mut self, number: u16, end: outbound::End, now_ns: u64) {
         match self.places[usize::from(number)].phase {
             Phase::Asking | Phase::Connecting => self.fail(number, ConnectError::FlowEnded(end)),
-            Phase::Open => self.reset_locally(number, now_ns),
+            Phase::Open => {
+                // If both sides have closed, that is how it ended.
+                if !self.is_finished(number) {
+                    self.places[usize::from(number)].reason = Some(CloseReason::FlowEnded(end));
+                }
+                self.reset_locally(number, now_ns);
+            }
             Phase::Leaving | Phase::Opening => self.release(number),
             Phase::Free => {}
         }
+    }
+
+    /// Returns whether both sides have closed.
+    fn is_finished(&self, number: u16) -> bool {
+        matches!(self.places[usize::from(number)].state(), State::TimeWait | State::Closed)
     }
 
     /// Closes an open connection without a segment to the peer, as if that had reset it. What was received can still be read.
