@@ -102,7 +102,8 @@
 //! * Initial sequence numbers cannot be guessed, and prove a handshake (SYN cookies): one that has lost its place to a flood of SYNs is
 //!   finished all the same when its client acknowledges. Congestion control is CUBIC, starting at two segments. IP packets have at
 //!   most 1500 bytes, and fewer once a router says that one was too big (RFC 1191, RFC 8201): it must quote a segment that was not
-//!   acknowledged yet. 552 bytes over IPv4, and 1280 over IPv6, are always sent.
+//!   acknowledged yet. If a packet is sent for the third time and no error has come, 1280 bytes are tried, and over IPv4 552 bytes next (RFC
+//!   4821). 552 bytes over IPv4, and 1280 over IPv6, are always sent.
 
 mod close;
 mod cookie;

@@ -10,9 +10,7 @@ use std::net::SocketAddr;
 use callers::{SECOND_NS, SERVER, at};
 use pinion_sdk::InitError;
 use pinion_sdk::net::testing::{Client, Network, Towards};
-use pinion_sdk::net::{
-    CloseReason, ConnectError, Datagram, Server, Service, Settings, Sockets, Stream, StreamId,
-};
+use pinion_sdk::net::{CloseReason, ConnectError, Datagram, Server, Service, Settings, Sockets, Stream, StreamId};
 use pinion_sdk::outbound::End;
 use pinion_sdk::testing::Frame;
 
@@ -32,8 +30,13 @@ impl Service for Mourner {
 
     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
         let (idle_timeout_ns, send_timeout_ns) = (IDLE_NS, Some(SEND_NS));
-        let settings =
-            Settings { tcp_ports: vec![7], udp_ports: vec![9], idle_timeout_ns, send_timeout_ns, ..Settings::default() };
+        let settings = Settings {
+            tcp_ports: vec![7],
+            udp_ports: vec![9],
+            idle_timeout_ns,
+            send_timeout_ns,
+            ..Settings::default()
+        };
         Ok((Self::default(), settings))
     }
 

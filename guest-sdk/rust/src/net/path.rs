@@ -2,7 +2,7 @@
 //!
 //! An error about TCP is believed only if it quotes a segment that may still be on its way (RFC 5927, section 4): a sender that does not see
 //! the connection would have to guess its sequence number. Only a smaller MTU changes an open connection, which outlives routes that come
-//! and go (RFC 5461). One that is being opened fails. About UDP, only errors that quote a flow of the function's own are believed: the node
+//! and go (RFC 5461). Where big packets vanish without any error, smaller ones are tried (RFC 4821, in its simplest form). One that is being opened fails. About UDP, only errors that quote a flow of the function's own are believed: the node
 //! chooses its port at random.
 
 use super::link::Flow;
@@ -15,6 +15,23 @@ const MTU_MIN_V4: u16 = 552;
 const MTU_MIN_V6: u16 = 1280;
 /// What is tried if a router says nothing of its MTU (RFC 1191, section 7).
 const PLATEAUS: [u16; 4] = [1492, 1006, 576, MTU_MIN_V4];
+
+/// Sizes of packets that are tried if larger ones seem to vanish without an error.
+const FALLBACKS_V4: [u16; 2] = [1280, MTU_MIN_V4];
+/// See [`FALLBACKS_V4`].
+const FALLBACKS_V6: [u16; 1] = [MTU_MIN_V6];
+
+/// How often a packet is sent again before it is taken for too big (RFC 4821, section 7.7: a full stop), and once it was made smaller.
+pub(super) const REPEATS_MIN: u8 = 2;
+/// See [`REPEATS_MIN`].
+pub(super) const REPEATS_MIN_AGAIN: u8 = 1;
+
+/// Returns the MTU to try for a path on which a packet of so many bytes has vanished again and again. `None` if it is small enough for
+/// every path.
+pub(super) fn fallback_mtu(flow: &Flow, bytes: u16) -> Option<u16> {
+    let fallbacks: &[u16] = if flow.is_v4() { &FALLBACKS_V4 } else { &FALLBACKS_V6 };
+    fallbacks.iter().copied().find(|fallback| *fallback < bytes)
+}
 
 /// What has become of a packet, as an ICMP error says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,14 @@ pub(super) fn is_before(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
+/// A segment with data that was sent more than once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Repeated {
+    seq: u32,
+    bytes: u16,
+    times: u8,
+}
+
 /// The latest numbers in a connection's own segments.
 pub(super) struct Sent {
     /// The initial sequence number, that of the SYN.
@@ -29,6 +37,8 @@ pub(super) struct Sent {
     pub(super) shift: Option<u8>,
     /// Segments sent since this was last set to 0.
     pub(super) count: u32,
+    /// The segment that was sent again last: its number, the bytes of its packet, and how often.
+    repeated: Repeated,
     syn_ack: [u8; SYN_ACK_BYTES_MAX],
     syn_ack_len: usize,
 }
@@ -36,7 +46,16 @@ pub(super) struct Sent {
 impl Default for Sent {
     fn default() -> Self {
         let syn_ack = [0; SYN_ACK_BYTES_MAX];
-        Self { first: 0, next: 0, window_end: 0, shift: None, count: 0, syn_ack, syn_ack_len: 0 }
+        Self {
+            first: 0,
+            next: 0,
+            window_end: 0,
+            shift: None,
+            count: 0,
+            repeated: Repeated::default(),
+            syn_ack,
+            syn_ack_len: 0,
+        }
     }
 }
 
@@ -57,6 +76,8 @@ impl Sent {
             self.syn_ack[..self.syn_ack_len].copy_from_slice(&ip[..self.syn_ack_len]);
         } else if is_before(self.next, end) {
             self.next = end;
+        } else if !tcp.payload().is_empty() {
+            self.note_repeated(tcp.seq_number().0 as u32, ip.len());
         }
         // The window of a SYN is not shifted (RFC 7323, section 2.2).
         let shift = if tcp.syn() { 0 } else { self.shift.unwrap_or(0) };
@@ -68,6 +89,21 @@ impl Sent {
         self.shift = self.shift.and_then(|shift| peer_scale.map(|_| shift));
         // A SYN acknowledges nothing, so what it has offered counts from 0.
         self.window_end = self.window_end.wrapping_add(receive_next);
+    }
+
+    fn note_repeated(&mut self, seq: u32, bytes: usize) {
+        let times = if self.repeated.seq == seq { self.repeated.times.saturating_add(1) } else { 1 };
+        self.repeated = Repeated { seq, bytes: u16::try_from(bytes).unwrap_or(u16::MAX), times };
+    }
+
+    /// Returns the bytes of the packet that was sent again last, if it was at least so many times.
+    pub(super) fn repeated_bytes(&self, times: u8) -> Option<u16> {
+        (self.repeated.times >= times).then_some(self.repeated.bytes)
+    }
+
+    /// Begins to count anew, as the segment will be sent in another form.
+    pub(super) fn forget_repeated(&mut self) {
+        self.repeated.times = 0;
     }
 
     /// Returns whether the SYN, or the SYN,ACK, was sent.

@@ -33,7 +33,7 @@ use super::device::Wire;
 use super::link::{Flow, Link, Segment};
 use super::outbound::{ConnectError, StreamId, Via};
 use super::own_flow::Endings;
-use super::path::{Cause, Report};
+use super::path::{Cause, REPEATS_MIN, REPEATS_MIN_AGAIN, Report, fallback_mtu};
 use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
 use super::sequence::{Changes, Stage, Verdict, is_before, is_sign_of_life, judge};
@@ -177,12 +177,29 @@ impl Stack {
         } else if report.cause == Cause::Unreachable {
             place.note_unreachable(now_ns);
         } else if let Some(mtu) = report.smaller_mtu(place.mtu) {
-            place.mtu = mtu;
-            let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
-            place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
+            self.narrow(number, mtu, now_ns);
             self.touch(number);
         }
         true
+    }
+
+    /// Makes a connection's packets smaller.
+    fn narrow(&mut self, number: u16, mtu: u16, now_ns: u64) {
+        let place = &mut self.places[usize::from(number)];
+        place.mtu = mtu;
+        let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
+        place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
+        place.sent.forget_repeated();
+    }
+
+    /// Makes a connection's packets smaller if big ones seem to vanish on their way.
+    fn narrow_if_stuck(&mut self, number: u16, now_ns: u64) {
+        let place = &self.places[usize::from(number)];
+        let times = if place.narrow.is_some() { REPEATS_MIN_AGAIN } else { REPEATS_MIN };
+        let (Some(bytes), Some(flow)) = (place.sent.repeated_bytes(times), &place.flow) else { return };
+        if let Some(mtu) = fallback_mtu(flow, bytes).filter(|mtu| *mtu < place.mtu) {
+            self.narrow(number, mtu, now_ns);
+        }
     }
 
     /// Processes a segment of no connection to a port that is listened to (RFC 9293, section 3.10.7.2).
@@ -512,6 +529,7 @@ impl Stack {
         socket.set_nagle_enabled(socket.send_queue() >= 2 * MTU_BYTES);
         self.send(number, BURST_MAX, slots, now_ns);
         self.probe_closed_window(number, now_ns);
+        self.narrow_if_stuck(number, now_ns);
         let Self { interface, places, flows, due_ns, .. } = self;
         let place = &mut places[usize::from(number)];
         place.note_progress(now_ns);
