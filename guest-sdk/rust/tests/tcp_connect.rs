@@ -266,6 +266,26 @@ fn only_what_acknowledges_the_syn_answers_it() {
     assert_eq!(events(&mut attempt.network), [format!("connected to {SERVER}")]);
 }
 
+/// Connects by a flow with this source, and aborts the attempt. Returns the number of its SYN.
+fn initial_number(network: &mut Callers, source: SocketAddr) -> u32 {
+    let request = only_made(network.harness.deliver(&[&command(&format!("tcp {SERVER}"))]));
+    let syn = only_made(network.harness.deliver(&[&testing::opened(&request, 1, source)]));
+    only_made(network.harness.deliver(&[&command("abort")]));
+    read(&syn).seq
+}
+
+#[test]
+fn initial_sequence_numbers_differ_by_flow_and_instance_and_rise_with_time() {
+    let [one, other] = ["198.51.100.1:50001", "198.51.100.1:50002"].map(at);
+    let mut network = callers();
+    let first = initial_number(&mut network, one);
+    network.harness.let_pass_ns(SECOND_NS);
+    assert_eq!(initial_number(&mut network, one).wrapping_sub(first), 250_000);
+    let far_apart = |number: u32| (number.wrapping_sub(first) as i32).unsigned_abs() > 1_000_000;
+    assert!(far_apart(initial_number(&mut network, other)));
+    assert!(far_apart(initial_number(&mut callers(), one)));
+}
+
 #[test]
 fn a_reset_that_acknowledges_the_syn_refuses_the_connection() {
     let mut attempt = Attempt::new();

@@ -6,9 +6,10 @@ use core::net::SocketAddr;
 
 use smoltcp::socket::tcp::{CongestionControl, State};
 
-use super::{Changes, News, Phase, Reply, STAYING, Segment, Stack, Wire, instant, new_interface, seed_of};
+use super::{Changes, News, Phase, Reply, STAYING, Segment, Stack, Wire, instant, new_interface};
 use crate::Slots;
 use crate::net::close::CloseReason;
+use crate::net::cookie::seed_of;
 use crate::net::link::{Flow, Link};
 use crate::net::outbound::{ConnectError, StreamId, Via};
 use crate::net::own_flow::{Kind, OwnFlow, Tag};
