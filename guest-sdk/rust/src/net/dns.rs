@@ -195,14 +195,6 @@ impl Resolver {
         Ok(id)
     }
 
-    /// Ends a lookup without an event.
-    pub(super) fn cancel(&mut self, id: LookupId) {
-        if let Some(at) = self.lookups.iter().position(|lookup| lookup.id == id) {
-            self.lookups.swap_remove(at).leave(&mut self.flows);
-        }
-        self.ended.retain(|(ended, _)| *ended != id);
-    }
-
     /// Processes a datagram that answers a lookup's flow.
     pub(super) fn answer(&mut self, flow: FlowId, payload: &[u8], now_ns: u64) {
         let Some(at) = self.lookups.iter().position(|lookup| lookup.flow == Some(flow)) else { return };
@@ -240,13 +232,16 @@ impl Resolver {
             }
         }
         for at in (0..self.lookups.len()).rev() {
-            let lookup = &mut self.lookups[at];
-            if lookup.due_ns > now_ns {
-                continue;
+            let lookup = &self.lookups[at];
+            if lookup.due_ns <= now_ns && (lookup.is_sent || lookup.peer.is_none()) {
+                self.fail_try(at, ResolveError::TimedOut, now_ns);
             }
-            match lookup.peer.filter(|_| !lookup.is_sent) {
-                Some(peer) => lookup.send(&peer, slots, now_ns),
-                None => self.fail_try(at, ResolveError::TimedOut, now_ns),
+            // Another one may be there now, which was looked at before.
+            let lookup = self.lookups.get_mut(at).filter(|lookup| lookup.due_ns <= now_ns && !lookup.is_sent);
+            if let Some(lookup) = lookup
+                && let Some(peer) = lookup.peer
+            {
+                lookup.send(&peer, slots, now_ns);
             }
         }
     }

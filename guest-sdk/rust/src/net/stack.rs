@@ -31,7 +31,7 @@ use smoltcp::wire::HardwareAddress;
 use super::close::CloseReason;
 use super::cookie::Cookies;
 use super::device::Wire;
-use super::link::{Flow, Link, Segment};
+use super::link::{Flow, Segment};
 use super::outbound::{ConnectError, StreamId, Via};
 use super::own_flow::Endings;
 use super::path::{Cause, REPEATS_MIN, REPEATS_MIN_AGAIN, Report, fallback_mtu};

@@ -130,7 +130,7 @@ impl<F: Function> Network<F> {
         let buffer = |len: usize| SocketBuffer::new(vec![0; len]);
         let mut socket = Socket::new(buffer(64 << 10), buffer(1 << 20));
         socket.set_nagle_enabled(false);
-        socket.listen(at).expect("a server can listen there");
+        socket.listen((at.ip(), at.port())).expect("a server can listen there");
         Client(self.sockets.add(socket))
     }
 

@@ -70,6 +70,10 @@ impl FlowNode {
     }
 
     /// Returns whether this frame of the function asks for something about flows, and the node's answer if there is one.
+    ///
+    /// # Panics
+    ///
+    /// If it is a message of the node's.
     pub fn answer(&mut self, frame: &[u8]) -> (bool, Option<Vec<u8>>) {
         if frame.len() != FLOW_BYTES || frame[12..14] != FLOW_ETHERTYPE.to_be_bytes() {
             return (false, None);

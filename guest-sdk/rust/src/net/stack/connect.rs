@@ -88,11 +88,9 @@ impl Stack {
                 }
             }
             Event::Closed { tag, number: flow, end } => {
-                let number = self.place_of(tag);
-                let own = number.and_then(|number| self.places[usize::from(number)].own.as_mut());
-                if let Some(own) = own.filter(|own| own.number == Some(flow))
-                    && let Some(number) = number
-                {
+                let Some(number) = self.place_of(tag) else { return };
+                let own = self.places[usize::from(number)].own.as_mut();
+                if let Some(own) = own.filter(|own| own.number == Some(flow)) {
                     own.number = None;
                     self.end(number, end, now_ns);
                 }
@@ -139,7 +137,8 @@ impl Stack {
         let socket = place.socket();
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.abort();
-        socket.connect(interface.context(), flow.to, flow.source).expect("it is closed, and both ends are hosts'");
+        let local = (flow.source.ip(), flow.source.port());
+        socket.connect(interface.context(), flow.to, local).expect("it is closed, and both ends are hosts'");
         let mut wire = Wire::new(Some(slots), place.link, place.mtu, &mut place.sent);
         interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets);
         self.interface = Some(interface);
