@@ -28,7 +28,7 @@ use crate::{Direction, Function, InitError};
 #[cfg(feature = "pcap")]
 pub use capture::{Capture, Captured};
 pub use chain::{Chain, Departure, Edge, Exit};
-pub use flows::{closed, opened, refused};
+pub use flows::{FlowNode, closed, opened, refused};
 pub use frame::{Address, Frame};
 pub use loops::LoopHarness;
 use metrics::{Metrics, Value};

@@ -162,7 +162,8 @@ fn a_damaged_report_changes_nothing() {
     let client = connected(&mut network, v4(1), at_v4(7));
     let narrows = Narrows::on(&mut network, 1400);
     network.send(client, &pattern(10_000));
-    for _ in 0..20 {
+    // Before smaller packets are tried without a report.
+    for _ in 0..12 {
         network.let_pass_ns(500_000_000);
         for refused in narrows.refused.take() {
             let mut report = too_big(&refused, 1400, |_| ());
@@ -171,4 +172,42 @@ fn a_damaged_report_changes_nothing() {
         }
     }
     assert!(network.received(client).len() < 10_000, "nothing of more than 1400 bytes can pass");
+}
+
+#[test]
+fn data_passes_a_path_that_swallows_big_packets_without_a_word() {
+    for (from, to, mtu, passes) in [
+        (v4(1), at_v4(7), 1300, 1280),
+        (v4(1), at_v4(7), 600, 552),
+        ("fd77::11".parse().unwrap(), at_v6(7), 1400, 1280),
+    ] {
+        let mut network = echoes();
+        let client = connected(&mut network, from, to);
+        let narrows = Narrows::on(&mut network, mtu);
+        let bytes = pattern(20_000);
+        network.send(client, &bytes);
+        let mut received = Vec::new();
+        for _ in 0..60 {
+            network.let_pass_ns(1_000_000_000);
+            received.extend(network.received(client));
+        }
+        assert!(received == bytes, "{} bytes through {mtu}", received.len());
+        assert_eq!(narrows.longest.get(), passes);
+    }
+}
+
+#[test]
+fn a_segment_that_is_lost_twice_does_not_make_packets_smaller() {
+    let mut network = echoes();
+    let client = connected(&mut network, v4(1), at_v4(7));
+    let narrows = Narrows::on(&mut network, 600);
+    let bytes = pattern(100_000);
+    network.send(client, &bytes);
+    // Sent at once, and again after a second.
+    network.let_pass_ns(1_500_000_000);
+    assert!(!narrows.refused.take().is_empty());
+    let narrows = Narrows::on(&mut network, 1500);
+    network.let_pass_ns(10_000_000_000);
+    assert!(network.received(client) == bytes);
+    assert_eq!(narrows.longest.get(), 1500);
 }

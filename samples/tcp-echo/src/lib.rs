@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 
 use pinion_sdk::InitError;
 use pinion_sdk::metrics::Counter;
-use pinion_sdk::net::{Program, Settings, TcpListener, TcpStream};
+use pinion_sdk::net::{Net, Program, Settings, TcpStream};
 
 /// The echo service's well-known port.
 const PORT: u16 = 7;
@@ -36,9 +36,9 @@ impl Program for TcpEcho {
         Ok((program, Settings { tcp_ports: vec![port], ..Settings::default() }))
     }
 
-    fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {
+    fn run(&mut self, net: &Net<'_>) -> io::Result<()> {
         loop {
-            let (stream, _peer) = listener.accept()?;
+            let (stream, _peer) = net.accept()?;
             self.connections.increment();
             // A failed connection does not affect the next one.
             let _ = self.echo(stream);

@@ -27,6 +27,8 @@ const SIZES: [u16; 8] = [48, 536, 1000, 1220, 1300, 1380, 1440, 1460];
 const PERIOD_NS: u64 = 64_000_000_000;
 /// For how long a number proves something.
 pub(super) const PROOF_NS_MAX: u64 = 2 * PERIOD_NS;
+/// The period of the clock of RFC 6528.
+const CLOCK_NS: u64 = 4_000;
 const FIELD_BITS: u32 = 9;
 const FIELDS: u32 = (1 << FIELD_BITS) - 1;
 const NO_SCALE: u32 = 15;
@@ -91,6 +93,11 @@ impl Cookies {
         let fields = (period as u32 & 1) << 8 | offer.to_bits();
         let hash = self.hash(flow, peer_first);
         self.tag(hash, period, fields) << FIELD_BITS | (fields ^ hash as u32 & FIELDS)
+    }
+
+    /// Returns the initial sequence number of a connection that the function opens: a hash of its ends, and a clock of 4 us (RFC 6528).
+    pub(super) fn first(&self, flow: &Flow, now_ns: u64) -> u32 {
+        (self.keyed.hash(&flow.to_bytes()) as u32).wrapping_add((now_ns / CLOCK_NS) as u32)
     }
 
     /// Returns what the SYN offered which a segment's acknowledgement proves to have been answered within the last 64 s to 128 s.

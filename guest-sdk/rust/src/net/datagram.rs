@@ -11,14 +11,17 @@ use smoltcp::wire::UdpPacket;
 
 use super::MTU_BYTES;
 use super::link::{Flow, Link, ip_is_right};
+use super::outbound::FlowId;
 use crate::headers::Headers;
 use crate::packets::udp;
 use crate::{Checksum, Packet, Slots};
 
-/// A UDP datagram to one of the function's [ports](super::Settings::udp_ports), whole and with a right checksum.
+/// A UDP datagram to one of the function's [ports](super::Settings::udp_ports), or that answers one of its flows, whole and with a right
+/// checksum.
 pub struct Datagram<'a> {
     packet: Packet<'a>,
     peer: UdpPeer,
+    own: Option<FlowId>,
     payload: Range<usize>,
 }
 
@@ -43,7 +46,7 @@ impl std::error::Error for NoSlot {}
 
 impl<'a> Datagram<'a> {
     /// Returns a packet as a datagram. `None`, if it is damaged, or cannot be answered.
-    pub(super) fn of(packet: Packet<'a>, headers: &Headers) -> Option<Self> {
+    pub(super) fn of(packet: Packet<'a>, headers: &Headers, own: Option<FlowId>) -> Option<Self> {
         let frame = packet.data();
         let flow = Flow::of(headers)?;
         let link = Link::answering(&frame[..headers.at.network], packet.way())?;
@@ -53,7 +56,7 @@ impl<'a> Datagram<'a> {
         let is_right = flow.is_between_hosts()
             && ip_is_right(ip, packet.ip_checksum())
             && udp_is_right(&udp, &flow, packet.l4_checksum());
-        is_right.then_some(Self { peer: UdpPeer { flow, link }, payload, packet })
+        is_right.then_some(Self { peer: UdpPeer { flow, link }, own, payload, packet })
     }
 
     /// Returns the payload.
@@ -66,6 +69,12 @@ impl<'a> Datagram<'a> {
     #[must_use]
     pub fn peer(&self) -> UdpPeer {
         self.peer
+    }
+
+    /// Returns the flow of the function's own that it answers. `None` if it is for one of the function's [ports](super::Settings::udp_ports).
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowId> {
+        self.own
     }
 
     /// Returns the way by which it came, and what else is known of the packet.
@@ -100,6 +109,11 @@ impl fmt::Debug for Datagram<'_> {
 }
 
 impl UdpPeer {
+    /// Returns the far end of a flow of the function's own.
+    pub(super) fn of_flow(flow: Flow, link: Link) -> Self {
+        Self { flow, link }
+    }
+
     /// Returns the peer's address and port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

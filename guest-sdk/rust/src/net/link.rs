@@ -30,6 +30,20 @@ impl Flow {
         Some(Self { addresses: headers.addresses, ports: headers.ports? })
     }
 
+    /// Returns the flow between a peer and a local end; `None` if they are of two versions of IP.
+    pub(super) fn between(peer: SocketAddr, local: SocketAddr) -> Option<Self> {
+        let addresses = match (peer.ip(), local.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Addresses::V4(Pair { source: source.to_bits(), destination: destination.to_bits() })
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Addresses::V6(Pair { source: source.to_bits(), destination: destination.to_bits() })
+            }
+            _ => return None,
+        };
+        Some(Self { addresses, ports: Pair { source: peer.port(), destination: local.port() } })
+    }
+
     /// Returns whether both ends are those of hosts that can answer each other.
     pub(super) fn is_between_hosts(&self) -> bool {
         let (peer, local) = (self.peer(), self.local());
@@ -93,6 +107,20 @@ impl Link {
         let (addresses, _) = link.bytes.split_first_chunk_mut::<12>()?;
         addresses.rotate_left(6);
         (addresses[0] & 1 == 0 && addresses[6] & 1 == 0).then_some(link)
+    }
+
+    /// Returns the link of a flow that the function has opened, with this VLAN and by this way. The node writes the hardware addresses.
+    pub(super) fn of_flow(flow: &Flow, vlan: u16, way: Way) -> Self {
+        let mut link = Self { way, len: 14, ..Self::NONE };
+        let ethertype: [u8; 2] = if flow.is_v4() { [0x08, 0x00] } else { [0x86, 0xdd] };
+        if vlan == 0 {
+            link.bytes[12..14].copy_from_slice(&ethertype);
+        } else {
+            let [high, low] = vlan.to_be_bytes();
+            link.bytes[12..18].copy_from_slice(&[0x81, 0x00, high, low, ethertype[0], ethertype[1]]);
+            link.len = 18;
+        }
+        link
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -3,7 +3,7 @@
 //!
 //! A connection is aborted
 //!
-//! * if its handshake takes longer than [`OPENING_NS_MAX`];
+//! * if its handshake takes longer than [`OPENING_NS_MAX`], or, if the function opens it, than [`CONNECT_NS_MAX`];
 //! * if its peer was silent for [`Settings::idle_timeout_ns`]: any segment that the peer may have sent recently is a sign of life,
 //!   including a probe;
 //! * if its peer accepts too little of the data sent to it: less than [`PROGRESS_BYTES`], and not all of it, within
@@ -13,8 +13,13 @@
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{RecvError, SendError, Socket, SocketBuffer, State};
 
+use super::close::CloseReason;
 use super::link::{Flow, Link};
-use super::sequence::{Numbers, Sent, Stage};
+use super::outbound::ConnectError;
+#[cfg(doc)]
+use super::own_flow::CONNECT_NS_MAX;
+use super::own_flow::OwnFlow;
+use super::sequence::{Arrived, Numbers, Sent, Stage};
 use super::{MTU_BYTES, Settings};
 use crate::lru::Id;
 
@@ -33,6 +38,11 @@ pub(super) const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Free,
+    /// The node is asked for a flow.
+    Asking,
+    /// The function has sent a SYN.
+    Connecting,
+    /// The peer has sent one.
     Opening,
     Open,
     Leaving,
@@ -52,6 +62,16 @@ pub(super) struct Place {
     pub(super) sockets: SocketSet<'static>,
     handle: SocketHandle,
     pub(super) phase: Phase,
+    /// Tells its connections apart.
+    pub(super) serial: u64,
+    /// Of a connection that the function has opened.
+    pub(super) own: Option<OwnFlow>,
+    /// Why the function's connection cannot be opened.
+    pub(super) failure: Option<ConnectError>,
+    /// Why the connection was reset or aborted.
+    pub(super) reason: Option<CloseReason>,
+    /// Since when routers say that the peer cannot be reached.
+    unreachable_since_ns: Option<u64>,
     pub(super) flow: Option<Flow>,
     /// The flow's entry in the table of flows. `None` once the connection is over, though its owner may not know yet.
     pub(super) id: Option<Id>,
@@ -63,6 +83,8 @@ pub(super) struct Place {
     /// When to call the service.
     pub(super) wake_ns: u64,
     pub(super) is_touched: bool,
+    /// The last turn in which another connection has woken this one.
+    pub(super) woken_in: u64,
     pub(super) sent: Sent,
     /// The peer's initial sequence number, the window scale that it offered, and its largest window.
     peer_first: u32,
@@ -90,6 +112,11 @@ impl Place {
             sockets,
             handle,
             phase: Phase::Free,
+            serial: 0,
+            own: None,
+            failure: None,
+            reason: None,
+            unreachable_since_ns: None,
             flow: None,
             id: None,
             link: Link::NONE,
@@ -97,6 +124,7 @@ impl Place {
             narrow: None,
             wake_ns: NEVER,
             is_touched: false,
+            woken_in: 0,
             sent: Sent::default(),
             peer_first: 0,
             peer_scale: None,
@@ -117,9 +145,17 @@ impl Place {
         (self.read, self.written) = (0, 0);
         self.sent = Sent::default();
         (self.mtu, self.narrow) = (MTU_BYTES as u16, None);
+        (self.reason, self.unreachable_since_ns) = (None, None);
         self.quiet_since_ns = now_ns;
         (self.progress, self.lingers_since_ns) = (None, None);
         (self.challenges, self.challenges_since_ns) = (0, now_ns);
+    }
+
+    /// Records the peer's answer to the function's own SYN: its number, window and window scale.
+    pub(super) fn agree(&mut self, answer: &Arrived, scale: Option<u8>, now_ns: u64) {
+        (self.peer_first, self.peer_window_max, self.peer_scale) = (answer.seq, answer.window.into(), scale);
+        self.sent.agree(answer.seq.wrapping_add(1), scale);
+        self.quiet_since_ns = now_ns;
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket<'static> {
@@ -170,6 +206,7 @@ impl Place {
     pub(super) fn numbers(&self) -> Numbers {
         let socket = self.known();
         let stage = match socket.state() {
+            State::SynSent => Stage::Connecting,
             State::SynReceived => Stage::Opening,
             State::TimeWait => Stage::Over,
             State::CloseWait | State::LastAck | State::Closing => Stage::PeerClosed,
@@ -192,7 +229,7 @@ impl Place {
     fn unacknowledged(&self) -> u32 {
         let acknowledged = self.written.wrapping_sub(self.known().send_queue() as u32);
         let flags = match self.state() {
-            State::SynReceived => 0,
+            State::SynSent | State::SynReceived => 0,
             // Includes our FIN.
             State::FinWait2 | State::TimeWait => 2,
             _ => 1,
@@ -243,12 +280,40 @@ impl Place {
         }
     }
 
+    /// Records that a router says that the peer cannot be reached.
+    pub(super) fn note_unreachable(&mut self, now_ns: u64) {
+        self.unreachable_since_ns = Some(now_ns);
+    }
+
+    /// Returns why the connection is aborted when a limit has passed.
+    pub(super) fn limit_reason(&self, settings: &Settings, now_ns: u64) -> CloseReason {
+        // What the peer has sent later shows that the route is there again.
+        if self.unreachable_since_ns.is_some_and(|at| at >= self.quiet_since_ns) {
+            return CloseReason::Unreachable;
+        }
+        let send_ns = settings.send_limit_ns();
+        let is_slow = self.progress.is_some_and(|progress| progress.since_ns.saturating_add(send_ns) <= now_ns);
+        if is_slow { CloseReason::SendTimeout } else { CloseReason::Idle }
+    }
+
+    /// Returns why the connection has ended, or why the peer sends no more.
+    pub(super) fn close_reason(&self) -> Option<CloseReason> {
+        self.reason.or_else(|| {
+            let has_closed = matches!(
+                self.state(),
+                State::CloseWait | State::LastAck | State::Closing | State::TimeWait | State::Closed
+            );
+            (self.phase == Phase::Open && has_closed).then_some(CloseReason::ByPeer)
+        })
+    }
+
     /// Returns when the connection is aborted, unless something happens before.
     pub(super) fn limit_ns(&self, settings: &Settings) -> u64 {
         let after = |since_ns: Option<u64>, limit_ns: u64| since_ns.map_or(NEVER, |at| at.saturating_add(limit_ns));
         let idle_ns = settings.idle_timeout_ns;
         match self.phase {
             Phase::Free => NEVER,
+            Phase::Asking | Phase::Connecting => self.own.map_or(NEVER, |own| own.until_ns),
             Phase::Opening => after(Some(self.quiet_since_ns), OPENING_NS_MAX),
             Phase::Open | Phase::Leaving if matches!(self.state(), State::Closed | State::TimeWait) => NEVER,
             Phase::Open | Phase::Leaving => after(Some(self.quiet_since_ns), idle_ns)

@@ -1,19 +1,27 @@
 //! One connection after the other: a [`Program`] reads and writes in blocking style.
 //!
 //! Every wait ends up in [`Driver::turn`]: the node takes what was sent and delivers what has arrived, and the stack acknowledges and runs
-//! its timers. Peers that connect meanwhile are served by the stack, but wait to be accepted.
+//! its timers. Peers that connect meanwhile are served by the stack, but wait to be accepted; datagrams wait to be received.
+
+mod backlog;
+mod tcp;
+mod udp;
 
 use core::cell::RefCell;
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 
-use super::stack::{News, Stack};
-use super::{OWN_SLOTS, Settings, Sockets, Stream};
+use backlog::Backlog;
+pub use tcp::TcpStream;
+pub use udp::{UdpFlow, UdpSocket};
+
+use super::outbound::Target;
+use super::protocols::Taken;
+use super::{IpVersion, OWN_SLOTS, Settings, Sockets};
 use crate::headers::Headers;
-use crate::{Batch, Function, InitError, Slots, clock};
+use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
 /// How long the last written data may take to arrive after the program has returned.
 const ENDING_NS_MAX: u64 = 10_000_000_000;
@@ -26,7 +34,7 @@ const ENDING_NS_MAX: u64 = 10_000_000_000;
 ///
 /// use pinion_sdk::InitError;
 /// use pinion_sdk::net::testing::play;
-/// use pinion_sdk::net::{Program, Settings, TcpListener};
+/// use pinion_sdk::net::{Net, Program, Settings};
 ///
 /// /// Greets by name.
 /// struct Greeter;
@@ -36,9 +44,9 @@ const ENDING_NS_MAX: u64 = 10_000_000_000;
 ///         Ok((Self, Settings { tcp_ports: vec![4000], ..Settings::default() }))
 ///     }
 ///
-///     fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()> {
+///     fn run(&mut self, net: &Net<'_>) -> io::Result<()> {
 ///         loop {
-///             let (mut stream, _peer) = listener.accept()?;
+///             let (mut stream, _peer) = net.accept()?;
 ///             stream.write_all(b"name? ")?;
 ///             let mut reader = BufReader::new(stream);
 ///             let mut name = String::new();
@@ -80,7 +88,7 @@ pub trait Program: Sized + 'static {
     /// # Errors
     ///
     /// Any error that the program does not handle itself: it is logged as a warning.
-    fn run(&mut self, listener: &TcpListener<'_>) -> io::Result<()>;
+    fn run(&mut self, net: &Net<'_>) -> io::Result<()>;
 }
 
 /// A program's connections, and the program itself until it runs: the function that a fake node runs.
@@ -89,30 +97,18 @@ pub struct Hosted<P: Program> {
     backlog: Backlog,
 }
 
-/// The connections, and those not accepted yet.
-struct Backlog {
-    stack: Stack,
-    waiting: VecDeque<u16>,
-}
-
-impl Backlog {
-    /// Sends what is ready to be sent, and records new connections.
-    fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
-        while let Some(place) = self.stack.next_touched() {
-            match self.stack.look(place, now_ns) {
-                News::Opened => self.waiting.push_back(place),
-                News::Ready if self.stack.is_closed(place) => self.forget(place),
-                News::Ready | News::None => {}
-            }
-            self.stack.settle(place, slots, now_ns);
-        }
-    }
-
-    /// Releases the slot of a peer that has reset its connection before it was accepted.
-    fn forget(&mut self, place: u16) {
-        if let Some(at) = self.waiting.iter().position(|waiting| *waiting == place) {
-            self.waiting.remove(at);
-            self.stack.leave(place);
+impl<P: Program> Hosted<P> {
+    /// Gives a packet to the socket that it is for.
+    fn receive(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
+        let protocols = &mut self.backlog.protocols;
+        let Ok(headers) = Headers::of(packet.data()) else {
+            protocols.hear_node(&packet, slots, now_ns);
+            return;
+        };
+        match protocols.receive(packet, &headers, slots, now_ns) {
+            Taken::Done => {}
+            Taken::Datagram(datagram) => self.backlog.keep(&datagram),
+            Taken::Other(packet) => Sockets::new(protocols, slots).about(&packet, &headers).refuse(packet),
         }
     }
 }
@@ -123,34 +119,30 @@ impl<P: Program> Function for Hosted<P> {
     fn init(config: &[u8]) -> Result<Self, InitError> {
         let (program, settings) = P::init(config)?;
         settings.check()?;
-        let waiting = VecDeque::with_capacity(settings.connections_max.into());
-        Ok(Self { program: Some(program), backlog: Backlog { stack: Stack::new(settings), waiting } })
+        Ok(Self { program: Some(program), backlog: Backlog::new(settings) })
     }
 
     fn start(&mut self) {
-        self.backlog.stack.start();
+        self.backlog.protocols.start();
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
         let (slots, now_ns) = (batch.slots(), clock::now_ns());
-        self.backlog.stack.begin_turn();
+        self.backlog.protocols.begin_turn();
         for packet in batch {
-            let Ok(headers) = Headers::of(packet.data()) else { continue };
-            if !self.backlog.stack.receive(&packet, &headers, slots, now_ns) {
-                Sockets::about(&packet, &headers, slots).refuse(packet);
-            }
+            self.receive(packet, slots, now_ns);
         }
         self.backlog.turn(slots, now_ns);
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.backlog.stack.deadline_ns()
+        self.backlog.deadline_ns()
     }
 
     fn expire(&mut self, slots: Slots<'_>) {
         let now_ns = clock::now_ns();
-        self.backlog.stack.begin_turn();
-        self.backlog.stack.expire(now_ns);
+        self.backlog.protocols.begin_turn();
+        self.backlog.protocols.expire(now_ns);
         self.backlog.turn(slots, now_ns);
     }
 }
@@ -163,143 +155,194 @@ trait Driver {
     fn turn(&mut self, until_ns: Option<u64>) -> io::Result<()>;
 }
 
-/// The connections that wait to be accepted.
+/// The sockets of a [`Program`]: peers' connections to its ports, and those that it opens itself.
 #[derive(Clone, Copy)]
-pub struct TcpListener<'a> {
+pub struct Net<'a> {
     driver: &'a RefCell<dyn Driver + 'a>,
 }
 
-impl<'a> TcpListener<'a> {
-    /// Waits until a peer has connected, and returns its connection.
+impl<'a> Net<'a> {
+    /// Waits until a peer has connected to any of the program's ports, and returns its connection.
     ///
     /// # Errors
     ///
     /// On a node, none; in a test, that the test is over.
     pub fn accept(&self) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        loop {
-            let place = self.driver.borrow_mut().backlog().waiting.pop_front();
-            if let Some(place) = place {
-                let stream = TcpStream { listener: *self, place, read_timeout: None };
-                let peer = stream.peer_addr();
-                return Ok((stream, peer));
-            }
-            self.driver.borrow_mut().turn(None)?;
+        self.accept_if(|_| true)
+    }
+
+    /// Waits until a peer has connected to this port. Peers of other ports wait on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Net::accept`].
+    pub fn accept_on(&self, port: u16) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        self.accept_if(|local| local.port() == port)
+    }
+
+    fn accept_if(&self, is_wanted: impl Fn(SocketAddr) -> bool) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        let place = self.wait(None, |backlog| backlog.accepted(&is_wanted))?;
+        let stream = TcpStream::new(*self, place);
+        let peer = stream.peer_addr();
+        Ok((stream, peer))
+    }
+
+    /// Opens a connection to an address that the chain is granted, and waits until the peer has accepted it, 10 s at most. Before the
+    /// instance's first packet it waits for that, too: an instance runs on behalf of its clients.
+    ///
+    /// ```
+    /// use std::io::{self, Read, Write};
+    /// use std::net::SocketAddr;
+    ///
+    /// use pinion_sdk::InitError;
+    /// use pinion_sdk::net::testing::play;
+    /// use pinion_sdk::net::{Net, Program, Settings};
+    ///
+    /// /// Passes a client's question on to a server, and the server's answer back.
+    /// struct Relay;
+    ///
+    /// impl Program for Relay {
+    ///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+    ///         Ok((Self, Settings { tcp_ports: vec![4000], ..Settings::default() }))
+    ///     }
+    ///
+    ///     fn run(&mut self, net: &Net<'_>) -> io::Result<()> {
+    ///         let (mut client, _peer) = net.accept()?;
+    ///         let mut server = net.connect("192.0.2.5:7".parse::<SocketAddr>().unwrap())?;
+    ///         let mut text = [0; 100];
+    ///         let count = client.read(&mut text)?;
+    ///         server.write_all(&text[..count])?;
+    ///         let count = server.read(&mut text)?;
+    ///         client.write_all(&text[..count])
+    ///     }
+    /// }
+    ///
+    /// let mut ends = None;
+    /// let mut heard = Vec::new();
+    /// play::<Relay>(b"", |network| {
+    ///     let (client, server) = *ends.get_or_insert_with(|| {
+    ///         let server = network.listen("192.0.2.5:7".parse().unwrap());
+    ///         (network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:4000".parse().unwrap()), server)
+    ///     });
+    ///     if network.is_connected(server) && heard.is_empty() {
+    ///         network.send(client, b"who?");
+    ///         network.send(server, b"the server");
+    ///     }
+    ///     heard.extend(network.received(client));
+    ///     heard.extend(network.received(server));
+    ///     network.is_ended(client)
+    /// })
+    /// .unwrap();
+    /// assert_eq!(heard.len(), "who?the server".len());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As the [`ConnectError`](super::ConnectError) in the error says: the node has refused the flow ([`ErrorKind::PermissionDenied`] if
+    /// the chain is not granted it), [`ErrorKind::ConnectionRefused`], [`ErrorKind::HostUnreachable`], [`ErrorKind::TimedOut`].
+    pub fn connect(&self, to: impl Into<Target>) -> io::Result<TcpStream<'a>> {
+        self.connect_until(to.into(), None)
+    }
+
+    /// As [`Net::connect`], but waits no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Net::connect`].
+    pub fn connect_timeout(&self, to: impl Into<Target>, timeout: Duration) -> io::Result<TcpStream<'a>> {
+        self.connect_until(to.into(), Some(deadline_after(timeout)))
+    }
+
+    fn connect_until(&self, target: Target, until_ns: Option<u64>) -> io::Result<TcpStream<'a>> {
+        self.wait_for_a_way(&target, until_ns)?;
+        let id = self.with(|backlog| backlog.connect(target))?;
+        let opened = self.wait(until_ns, |backlog| backlog.outcome(id));
+        if opened.is_err() {
+            self.with(|backlog| backlog.protocols.tcp.abort_by_id(id));
         }
+        Ok(TcpStream::new(*self, opened??))
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut Stack) -> R) -> R {
-        look(&mut self.driver.borrow_mut().backlog().stack)
-    }
-}
-
-impl fmt::Debug for TcpListener<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpListener").finish_non_exhaustive()
-    }
-}
-
-/// A connection of a [`Program`]. When it is dropped, written data is sent, and data that the peer still sends is discarded.
-pub struct TcpStream<'a> {
-    listener: TcpListener<'a>,
-    place: u16,
-    read_timeout: Option<Duration>,
-}
-
-impl TcpStream<'_> {
-    /// Returns the peer's address and port.
-    #[must_use]
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.listener.with(|stack| stack.ends(self.place).0)
+    /// Returns the socket of one of the program's UDP [ports](Settings::udp_ports). Up to 32 datagrams wait there to be received; further
+    /// ones are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::AddrNotAvailable`]: the port is not in the settings.
+    pub fn udp_socket(&self, port: u16) -> io::Result<UdpSocket<'a>> {
+        let has_port = self.with(|backlog| backlog.inbox(port).is_some());
+        if has_port { Ok(UdpSocket::new(*self, port)) } else { Err(ErrorKind::AddrNotAvailable.into()) }
     }
 
-    /// Returns the local address and port, which the peer has connected to.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.listener.with(|stack| stack.ends(self.place).1)
+    /// Opens a UDP flow to an address that the chain is granted, and waits until the node has opened it; before the first packet as
+    /// [`Net::connect`] does.
+    ///
+    /// # Errors
+    ///
+    /// The node has refused the flow, as for [`Net::connect`].
+    pub fn udp_flow(&self, to: impl Into<Target>) -> io::Result<UdpFlow<'a>> {
+        let target = to.into();
+        self.wait_for_a_way(&target, None)?;
+        let id = self.with(|backlog| backlog.open_udp(target))?;
+        // Closes the flow if there is an error.
+        let flow = UdpFlow::new(*self, id);
+        self.wait(None, |backlog| backlog.flow_outcome(id))??;
+        Ok(flow)
     }
 
-    /// Sets how long a read waits before it fails with [`ErrorKind::TimedOut`]. `None` sets no limit but [`Settings::idle_timeout_ns`].
-    pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.read_timeout = timeout;
+    /// Looks up the addresses of a name, by the [resolvers](Settings::resolvers) of the settings, and waits for the answer, 8 s at most.
+    /// Before the first packet it waits for that, as [`Net::connect`] does. Answers are kept, as [`Sockets::resolve`] says.
+    ///
+    /// # Errors
+    ///
+    /// As the [`ResolveError`](super::ResolveError) in the error says; [`ErrorKind::NotFound`] if the name does not exist, or has no
+    /// address of this version.
+    pub fn resolve(&self, name: &str, version: IpVersion) -> io::Result<Vec<IpAddr>> {
+        self.wait(None, |backlog| backlog.protocols.has_way().then_some(()))?;
+        let id = self.with(|backlog| backlog.protocols.resolve(name, version, None))?;
+        Ok(self.wait(None, |backlog| backlog.answer(id))??)
     }
 
-    /// Sends the written data, then a FIN. The peer may still send.
-    pub fn shutdown(&mut self) {
-        self.look(|stream| stream.shutdown());
+    fn wait_for_a_way(&self, target: &Target, until_ns: Option<u64>) -> io::Result<()> {
+        self.wait(until_ns, |backlog| (target.via.is_some() || backlog.protocols.has_way()).then_some(()))
     }
 
-    fn look<R>(&mut self, look: impl FnOnce(&mut Stream<'_>) -> R) -> R {
-        self.listener.with(|stack| {
-            let result = look(&mut Stream::new(stack, self.place));
-            stack.hurry(self.place);
-            result
-        })
-    }
-
-    /// Repeats `work` until it need not wait.
-    fn wait<R>(
-        &mut self,
-        until_ns: Option<u64>,
-        mut work: impl FnMut(&mut Stream<'_>) -> io::Result<R>,
-    ) -> io::Result<R> {
+    /// Waits until `find` finds something.
+    fn wait<R>(&self, until_ns: Option<u64>, mut find: impl FnMut(&mut Backlog) -> Option<R>) -> io::Result<R> {
         loop {
-            // Work that would block has changed nothing that the peer must be informed of.
-            match self.listener.with(|stack| work(&mut Stream::new(stack, self.place))) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                done => {
-                    self.listener.with(|stack| stack.hurry(self.place));
-                    return done;
-                }
+            if let Some(found) = self.with(&mut find) {
+                return Ok(found);
             }
             if until_ns.is_some_and(|until_ns| until_ns <= clock::now_ns()) {
                 return Err(ErrorKind::TimedOut.into());
             }
-            self.listener.driver.borrow_mut().turn(until_ns)?;
+            self.driver.borrow_mut().turn(until_ns)?;
         }
     }
-}
 
-impl Read for TcpStream<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let timeout_ns = self.read_timeout.map(|timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let until_ns = timeout_ns.map(|timeout_ns| clock::now_ns().saturating_add(timeout_ns));
-        self.wait(until_ns, |stream| stream.read(buffer))
+    fn with<R>(&self, look: impl FnOnce(&mut Backlog) -> R) -> R {
+        look(self.driver.borrow_mut().backlog())
     }
 }
 
-impl Write for TcpStream<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.wait(None, |stream| stream.write(bytes))
-    }
-
-    /// Does nothing: written data is sent when the program waits.
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for TcpStream<'_> {
-    fn drop(&mut self) {
-        self.listener.with(|stack| {
-            stack.leave(self.place);
-            stack.hurry(self.place);
-        });
-    }
-}
-
-impl fmt::Debug for TcpStream<'_> {
+impl fmt::Debug for Net<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TcpStream").field("peer", &self.peer_addr()).finish_non_exhaustive()
+        f.debug_struct("Net").finish_non_exhaustive()
     }
+}
+
+/// Returns the time at the end of a time-out that begins now.
+fn deadline_after(timeout: Duration) -> u64 {
+    clock::now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Runs a program to its end, and then until its written data was acknowledged.
 fn run_to_the_end<P: Program>(program: &mut P, driver: impl Driver) -> io::Result<()> {
     let driver = RefCell::new(driver);
-    let result = program.run(&TcpListener { driver: &driver });
+    let result = program.run(&Net { driver: &driver });
     let mut driver = driver.into_inner();
     let end_ns = clock::now_ns() + ENDING_NS_MAX;
-    while driver.backlog().stack.has_unsaid() && clock::now_ns() < end_ns {
+    while driver.backlog().has_unsaid() && clock::now_ns() < end_ns {
         driver.turn(Some(end_ns))?;
     }
     result
@@ -402,11 +445,11 @@ pub use script::play;
 ///
 /// ```
 /// # use pinion_sdk::InitError;
-/// # use pinion_sdk::net::{Program, Settings, TcpListener};
+/// # use pinion_sdk::net::{Net, Program, Settings};
 /// # struct Greeter;
 /// # impl Program for Greeter {
 /// #     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> { Ok((Self, Settings::default())) }
-/// #     fn run(&mut self, _listener: &TcpListener<'_>) -> std::io::Result<()> { Ok(()) }
+/// #     fn run(&mut self, _net: &Net<'_>) -> std::io::Result<()> { Ok(()) }
 /// # }
 /// pinion_sdk::export_program!(Greeter, slots = 512);
 /// ```

@@ -37,6 +37,11 @@ impl Reply {
         Self { is_reset: false, seq, ack: Some(ack), window }
     }
 
+    /// Returns a reset with this number.
+    pub(super) fn resetting(seq: u32) -> Self {
+        Self { is_reset: true, seq, ack: None, window: 0 }
+    }
+
     /// Sends the reply to a flow's peer, if there is a slot.
     pub(super) fn send(&self, flow: &Flow, link: &Link, slots: Slots<'_>) {
         let (ip, tcp) = self.between(flow.local(), flow.peer());

@@ -17,6 +17,14 @@ pub(super) fn is_before(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
 
+/// A segment with data that was sent more than once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Repeated {
+    seq: u32,
+    bytes: u16,
+    times: u8,
+}
+
 /// The latest numbers in a connection's own segments.
 pub(super) struct Sent {
     /// The initial sequence number, that of the SYN.
@@ -29,6 +37,8 @@ pub(super) struct Sent {
     pub(super) shift: Option<u8>,
     /// Segments sent since this was last set to 0.
     pub(super) count: u32,
+    /// The segment that was sent again last: its number, the bytes of its packet, and how often.
+    repeated: Repeated,
     syn_ack: [u8; SYN_ACK_BYTES_MAX],
     syn_ack_len: usize,
 }
@@ -36,7 +46,16 @@ pub(super) struct Sent {
 impl Default for Sent {
     fn default() -> Self {
         let syn_ack = [0; SYN_ACK_BYTES_MAX];
-        Self { first: 0, next: 0, window_end: 0, shift: None, count: 0, syn_ack, syn_ack_len: 0 }
+        Self {
+            first: 0,
+            next: 0,
+            window_end: 0,
+            shift: None,
+            count: 0,
+            repeated: Repeated::default(),
+            syn_ack,
+            syn_ack_len: 0,
+        }
     }
 }
 
@@ -57,13 +76,37 @@ impl Sent {
             self.syn_ack[..self.syn_ack_len].copy_from_slice(&ip[..self.syn_ack_len]);
         } else if is_before(self.next, end) {
             self.next = end;
+        } else if !tcp.payload().is_empty() {
+            self.note_repeated(tcp.seq_number().0 as u32, ip.len());
         }
         // The window of a SYN is not shifted (RFC 7323, section 2.2).
         let shift = if tcp.syn() { 0 } else { self.shift.unwrap_or(0) };
         self.window_end = (tcp.ack_number().0 as u32).wrapping_add(u32::from(tcp.window_len()) << shift);
     }
 
-    /// Returns whether the SYN,ACK was sent.
+    /// Records what the peer has answered to the SYN: its next number, and whether windows are scaled.
+    pub(super) fn agree(&mut self, receive_next: u32, peer_scale: Option<u8>) {
+        self.shift = self.shift.and_then(|shift| peer_scale.map(|_| shift));
+        // A SYN acknowledges nothing, so what it has offered counts from 0.
+        self.window_end = self.window_end.wrapping_add(receive_next);
+    }
+
+    fn note_repeated(&mut self, seq: u32, bytes: usize) {
+        let times = if self.repeated.seq == seq { self.repeated.times.saturating_add(1) } else { 1 };
+        self.repeated = Repeated { seq, bytes: u16::try_from(bytes).unwrap_or(u16::MAX), times };
+    }
+
+    /// Returns the bytes of the packet that was sent again last, if it was at least so many times.
+    pub(super) fn repeated_bytes(&self, times: u8) -> Option<u16> {
+        (self.repeated.times >= times).then_some(self.repeated.bytes)
+    }
+
+    /// Begins to count anew, as the segment will be sent in another form.
+    pub(super) fn forget_repeated(&mut self) {
+        self.repeated.times = 0;
+    }
+
+    /// Returns whether the SYN, or the SYN,ACK, was sent.
     pub(super) fn has_begun(&self) -> bool {
         self.syn_ack_len > 0
     }
@@ -116,6 +159,8 @@ impl Arrived {
 /// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// SYN-SENT.
+    Connecting,
     /// SYN-RECEIVED.
     Opening,
     /// The handshake is done, and the peer has not closed.
@@ -157,6 +202,8 @@ pub(super) enum Verdict {
     Challenge,
     /// The peer has reset the connection.
     Reset,
+    /// Answer as a segment of no connection: it acknowledges what was not sent.
+    Refuse,
     /// Repeat the SYN,ACK: the connection's first SYN was received again.
     Repeat,
     /// Forget the connection and treat the segment as one of no connection: another SYN within the window of a handshake, or one that
@@ -180,6 +227,9 @@ pub(super) struct Changes {
 /// Decides what to do with a segment that arrives for a connection.
 pub(super) fn judge(at: &Numbers, segment: &Arrived) -> Verdict {
     let Arrived { flags, seq, ack, .. } = *segment;
+    if at.stage == Stage::Connecting {
+        return judge_answer(at, segment);
+    }
     let opens = flags.syn() && !flags.ack() && !flags.rst() && !flags.fin();
     if opens && at.stage == Stage::Opening && seq == at.peer_first {
         return Verdict::Repeat;
@@ -222,6 +272,20 @@ pub(super) fn judge(at: &Numbers, segment: &Arrived) -> Verdict {
             changes if changes.without_payload && changes.fin_at.is_none() => Verdict::Acknowledge(changes),
             changes => Verdict::Take(changes),
         },
+    }
+}
+
+/// Decides what to do with a segment that arrives after the function's own SYN (RFC 9293, section 3.10.7.3). A SYN without an
+/// acknowledgement is dropped: no peer opens the same connection at the same time, as the node chooses the port.
+fn judge_answer(at: &Numbers, segment: &Arrived) -> Verdict {
+    let Arrived { flags, ack, .. } = *segment;
+    match flags {
+        _ if !flags.ack() => Verdict::Drop,
+        _ if ack != at.send_next && flags.rst() => Verdict::Drop,
+        _ if ack != at.send_next => Verdict::Refuse,
+        _ if flags.rst() => Verdict::Reset,
+        _ if flags.syn() && !flags.fin() => Verdict::Take(Changes::default()),
+        _ => Verdict::Drop,
     }
 }
 

@@ -1,8 +1,14 @@
 //! Many sockets at once: a [`Service`] is called on each connection's events and for each datagram, and a [`Server`] makes a function of it.
 
-use super::stack::{News, Stack};
-use super::{Datagram, OWN_SLOTS, Settings, Sockets, Stream};
-use crate::headers::{Headers, UDP};
+use core::net::IpAddr;
+
+use super::dns::LOOKUPS_MAX;
+use super::protocols::{Protocols, Taken};
+use super::stack::News;
+use super::{
+    ConnectError, Datagram, FlowEvent, FlowId, LookupId, OWN_SLOTS, ResolveError, Settings, Sockets, Stream, StreamId,
+};
+use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
 /// A service that handles any number of connections and datagrams, and what else comes. [`Server`] makes a [`Function`] of it.
@@ -82,14 +88,37 @@ pub trait Service: Sized + 'static {
     /// Called when a peer has connected. [`Service::ready`] comes next.
     fn accept(&mut self, stream: &mut Stream<'_>) -> Self::Connection;
 
+    /// Called when a connection that the service [opens](Sockets::connect) is open: the peer has accepted it. [`Service::ready`] comes next.
+    /// Without an implementation, or without a state, it is closed.
+    fn connected(&mut self, id: StreamId, stream: &mut Stream<'_>) -> Option<Self::Connection> {
+        let _ = (id, stream);
+        None
+    }
+
+    /// Called when a connection cannot be opened.
+    fn connect_failed(&mut self, id: StreamId, error: ConnectError, sockets: Sockets<'_>) {
+        let _ = (id, error, sockets);
+    }
+
     /// Called when something may have happened to a connection: there may be data to read, or room to write again, the peer may have closed
     /// or reset it, or its [time](Stream::wake_at) may have come. Some calls are spurious. A connection's state is dropped once it was
     /// closed or aborted.
     fn ready(&mut self, connection: &mut Self::Connection, stream: &mut Stream<'_>);
 
-    /// Called for each datagram to one of the service's [ports](Settings::udp_ports). Without an implementation it is dropped.
+    /// Called for each datagram to one of the service's [ports](Settings::udp_ports), and for each that answers one of its
+    /// [flows](Datagram::flow). Without an implementation it is dropped.
     fn datagram(&mut self, datagram: Datagram<'_>, sockets: Sockets<'_>) {
         let _ = (datagram, sockets);
+    }
+
+    /// Called when something has happened to a UDP flow that the service [opens](Sockets::open_udp).
+    fn flow(&mut self, id: FlowId, event: FlowEvent, sockets: Sockets<'_>) {
+        let _ = (id, event, sockets);
+    }
+
+    /// Called with the answer to a [lookup](Sockets::resolve): at least one address, and at most 16.
+    fn resolved(&mut self, id: LookupId, answer: Result<&[IpAddr], ResolveError>, sockets: Sockets<'_>) {
+        let _ = (id, answer, sockets);
     }
 
     /// Called for each packet that is not for a socket: messages, fragments, ICMP, other protocols, and what is addressed to other ports.
@@ -113,8 +142,7 @@ pub trait Service: Sized + 'static {
 /// The function made from a [`Service`].
 pub struct Server<S: Service> {
     service: S,
-    udp_ports: Box<[u16]>,
-    stack: Stack,
+    protocols: Protocols,
     connections: Box<[Option<S::Connection>]>,
 }
 
@@ -126,38 +154,74 @@ impl<S: Service> Server<S> {
 
     /// Gives a packet to the socket that it is for, or to the service.
     fn receive(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
-        let Ok(headers) = Headers::of(packet.data()) else { return self.service.packet(packet, Sockets::new(slots)) };
-        let sockets = Sockets::about(&packet, &headers, slots);
-        let is_datagram = headers.protocol == UDP
-            && headers.fragment.is_none()
-            && headers.ports.is_some_and(|ports| self.udp_ports.contains(&ports.destination));
-        if is_datagram {
-            if let Some(datagram) = Datagram::of(packet, &headers) {
-                self.service.datagram(datagram, sockets);
+        let Self { service, protocols, .. } = self;
+        let Ok(headers) = Headers::of(packet.data()) else {
+            if !protocols.hear_node(&packet, slots, now_ns) {
+                service.packet(packet, Sockets::new(protocols, slots));
             }
-        } else if !self.stack.receive(&packet, &headers, slots, now_ns) {
-            self.service.packet(packet, sockets);
+            return;
+        };
+        match protocols.receive(packet, &headers, slots, now_ns) {
+            Taken::Done => {}
+            Taken::Datagram(datagram) => {
+                let sockets = Sockets::new(protocols, slots).about(datagram.packet(), &headers);
+                service.datagram(datagram, sockets);
+            }
+            Taken::Other(packet) => {
+                let sockets = Sockets::new(protocols, slots).about(&packet, &headers);
+                service.packet(packet, sockets);
+            }
         }
     }
 
-    /// Calls the service for each connection with an event, and sends what is ready to be sent.
+    /// Calls the service for each connection and flow with an event, and sends what is ready to be sent.
     fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
-        while let Some(place) = self.stack.next_touched() {
-            let connection = &mut self.connections[usize::from(place)];
-            let news = self.stack.look(place, now_ns);
-            let mut stream = Stream::new(&mut self.stack, place);
-            if news == News::Opened {
-                *connection = Some(self.service.accept(&mut stream));
+        self.protocols.dns.turn(slots, now_ns);
+        // A service may look up a name that is cached whenever it is told of one.
+        let mut answers_left = LOOKUPS_MAX;
+        loop {
+            if let Some(place) = self.protocols.tcp.next_touched() {
+                self.serve(place, slots, now_ns);
+            } else if let Some((id, event)) = self.protocols.udp.next_event() {
+                self.service.flow(id, event, Sockets::new(&mut self.protocols, slots));
+            } else if answers_left > 0
+                && let Some((id, answer)) = self.protocols.dns.next_event()
+            {
+                answers_left -= 1;
+                let sockets = Sockets::new(&mut self.protocols, slots);
+                self.service.resolved(id, answer.as_deref().map_err(|error| *error), sockets);
+            } else {
+                break;
             }
-            if let Some(known) = connection.as_mut().filter(|_| news != News::None) {
-                self.service.ready(known, &mut stream);
-                if stream.is_done() {
-                    *connection = None;
-                    self.stack.leave(place);
-                }
-            }
-            self.stack.settle(place, slots, now_ns);
         }
+        self.protocols.finish_turn(slots, now_ns);
+    }
+
+    /// Calls the service for a connection with an event, and sends what is ready to be sent.
+    fn serve(&mut self, place: u16, slots: Slots<'_>, now_ns: u64) {
+        let Self { service, protocols, connections } = self;
+        let connection = &mut connections[usize::from(place)];
+        let news = protocols.tcp.look(place, now_ns);
+        if let News::Failed(id, error) = news {
+            service.connect_failed(id, error, Sockets::new(protocols, slots));
+            return protocols.tcp.settle(place, slots, now_ns);
+        }
+        let mut stream = Stream::new(protocols, place);
+        match news {
+            News::Opened => *connection = Some(service.accept(&mut stream)),
+            News::Connected => *connection = service.connected(stream.id(), &mut stream),
+            News::Ready | News::Failed(..) | News::None => {}
+        }
+        if let Some(known) = connection.as_mut().filter(|_| news != News::None) {
+            service.ready(known, &mut stream);
+            if stream.is_done() {
+                *connection = None;
+                protocols.tcp.leave(place);
+            }
+        } else if news == News::Connected {
+            protocols.tcp.leave(place);
+        }
+        protocols.tcp.settle(place, slots, now_ns);
     }
 }
 
@@ -168,18 +232,17 @@ impl<S: Service> Function for Server<S> {
         let (service, settings) = S::init(config)?;
         settings.check()?;
         let connections = (0..settings.connections_max).map(|_| None).collect();
-        let udp_ports = settings.udp_ports.clone().into();
-        Ok(Self { service, udp_ports, stack: Stack::new(settings), connections })
+        Ok(Self { service, protocols: Protocols::new(settings), connections })
     }
 
     fn start(&mut self) {
-        self.stack.start();
+        self.protocols.start();
         self.service.start();
     }
 
     fn handle(&mut self, batch: Batch<'_>) {
         let (slots, now_ns) = (batch.slots(), clock::now_ns());
-        self.stack.begin_turn();
+        self.protocols.begin_turn();
         for packet in batch {
             self.receive(packet, slots, now_ns);
         }
@@ -187,17 +250,19 @@ impl<S: Service> Function for Server<S> {
     }
 
     fn deadline_ns(&self) -> Option<u64> {
-        self.stack.deadline_ns().into_iter().chain(self.service.deadline_ns()).min()
+        self.protocols.deadline_ns().into_iter().chain(self.service.deadline_ns()).min()
     }
 
     fn expire(&mut self, slots: Slots<'_>) {
         let now_ns = clock::now_ns();
-        self.stack.begin_turn();
-        self.stack.expire(now_ns);
+        self.protocols.begin_turn();
+        self.protocols.expire(now_ns);
         // Connections first: they send only what their peers have room for, and a service may take all slots that are left.
         self.turn(slots, now_ns);
         if self.service.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
-            self.service.expire(Sockets::new(slots));
+            self.service.expire(Sockets::new(&mut self.protocols, slots));
+            // It may have opened or closed something.
+            self.turn(slots, now_ns);
         }
     }
 }

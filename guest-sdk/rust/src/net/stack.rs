@@ -7,24 +7,37 @@
 //!             for longest; else drops the SYN
 //! ```
 //!
+//! The way of a peer's connection to `opening` is in `stack/accept.rs`. Connections that the function opens itself are in `stack/connect.rs`:
+//!
+//! ```text
+//!             the function asks for one: as for a SYN        the node has opened a flow           the peer has answered the SYN
+//!    free -------------------------------------> asking ---------------------> connecting --------------------------> open
+//! ```
+//!
 //! smoltcp implements the protocol. Each connection is a socket in a set of its own, so that the cost of a segment does not depend on the
 //! number of connections, and answers go to the station recorded for the connection. Sockets and their buffers are made once. Nothing here
 //! allocates afterwards, except for an answer that finds no slot, and for a connection whose path gets narrower. Every loop is bounded by the settings or by a constant.
 
+mod accept;
+mod connect;
+
 use core::net::SocketAddr;
 
 use smoltcp::iface::{Config, Interface, PollResult};
-use smoltcp::socket::tcp::{CongestionControl, RecvError, SendError, Socket, State};
+use smoltcp::socket::tcp::{RecvError, SendError, Socket, State};
 use smoltcp::time::Instant;
 use smoltcp::wire::HardwareAddress;
 
-use super::cookie::{Cookies, PROOF_NS_MAX, seed_of};
+use super::close::CloseReason;
+use super::cookie::Cookies;
 use super::device::Wire;
-use super::link::{Flow, Link, Segment};
-use super::path::Report;
+use super::link::{Flow, Segment};
+use super::outbound::{ConnectError, StreamId, Via};
+use super::own_flow::Endings;
+use super::path::{Cause, REPEATS_MIN, REPEATS_MIN_AGAIN, Report, fallback_mtu};
 use super::place::{NEVER, Phase, Place};
 use super::reply::{self, Reply};
-use super::sequence::{Changes, Verdict, is_before, is_sign_of_life, judge};
+use super::sequence::{Changes, Stage, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
 use crate::headers::{Headers, TCP};
 use crate::lru::Lru;
@@ -34,9 +47,6 @@ use crate::{Packet, Slots, random};
 const RETRY_NS: u64 = 50_000;
 /// Most segments that one connection sends before the others get their turn.
 const BURST_MAX: usize = 32;
-
-/// Most initial sequence numbers that are drawn to find one after the last of the flow's previous connection.
-const FIRST_NUMBERS_MAX: usize = 16;
 
 /// Queues of [`Stack::flows`]; each is ordered by age, the oldest first. New connections may replace those in `OVER` and `OPENING`.
 const OPENING: usize = 0;
@@ -48,16 +58,11 @@ const OVER: usize = 2;
 pub(super) enum News {
     None,
     Opened,
+    /// The function's own connection is open.
+    Connected,
+    /// It cannot be opened, and its slot is free again.
+    Failed(StreamId, ConnectError),
     Ready,
-}
-
-/// What is known of a SYN.
-struct Syn {
-    flow: Flow,
-    link: Link,
-    seq: u32,
-    window: u16,
-    scale: Option<u8>,
 }
 
 pub(super) struct Stack {
@@ -80,6 +85,12 @@ pub(super) struct Stack {
     first: usize,
     /// A changed copy of a packet for smoltcp.
     changed: Vec<u8>,
+    /// The serial number of the latest connection.
+    serial: u64,
+    /// Turns so far.
+    turn: u64,
+    /// Flows of connections that are over.
+    endings: Endings,
 }
 
 impl Stack {
@@ -97,6 +108,9 @@ impl Stack {
             hungry: Vec::with_capacity(2 * usize::from(count)),
             first: 0,
             changed: Vec::with_capacity(MTU_BYTES),
+            serial: 0,
+            turn: 0,
+            endings: Endings::with_capacity(count.into()),
             settings,
         }
     }
@@ -109,17 +123,15 @@ impl Stack {
 
     /// Called before a turn's packets: queues the connections first that ran out of slots, so that none is always last.
     pub(super) fn begin_turn(&mut self) {
+        self.turn += 1;
         while let Some(number) = self.hungry.pop() {
             self.touch(number);
         }
     }
 
-    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to, or an ICMP error about a
-    /// connection. Returns whether it is; damaged segments are.
+    /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to. Returns whether it is;
+    /// damaged segments are.
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
-        if headers.icmp.is_some() {
-            return Report::of(packet, headers).is_some_and(|report| self.hear(&report, now_ns));
-        }
         let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
         let is_listened_to = self.settings.tcp_ports.contains(&flow.local().port());
@@ -140,29 +152,43 @@ impl Stack {
     }
 
     /// Takes notice of what a router says. Returns whether it is about a connection.
-    fn hear(&mut self, report: &Report, now_ns: u64) -> bool {
+    pub(super) fn hear(&mut self, report: &Report, seq: u32, now_ns: u64) -> bool {
         let Some(id) = self.flows.find(&report.flow) else { return false };
         let number = *self.flows.value(id);
         let place = &mut self.places[usize::from(number)];
         let at = place.numbers();
-        let may_be_on_its_way = !is_before(report.seq, at.unacknowledged) && is_before(report.seq, at.send_next);
-        if let Some(mtu) = report.smaller_mtu(place.mtu).filter(|_| may_be_on_its_way) {
-            place.mtu = mtu;
-            let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
-            place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
+        let may_be_on_its_way = !is_before(seq, at.unacknowledged) && is_before(seq, at.send_next);
+        if !may_be_on_its_way {
+            return true;
+        }
+        if place.phase == Phase::Connecting {
+            self.fail_by_report(number, report);
+        } else if report.cause == Cause::Unreachable {
+            place.note_unreachable(now_ns);
+        } else if let Some(mtu) = report.smaller_mtu(place.mtu) {
+            self.narrow(number, mtu, now_ns);
             self.touch(number);
         }
         true
     }
 
-    /// Processes a segment of no connection to a port that is listened to (RFC 9293, section 3.10.7.2).
-    fn receive_unknown(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
-        if segment.opens() {
-            self.open(segment, None, slots, now_ns);
-        } else if segment.flags.ack() && !self.finish(segment, slots, now_ns) {
-            refuse(segment, slots);
+    /// Makes a connection's packets smaller.
+    fn narrow(&mut self, number: u16, mtu: u16, now_ns: u64) {
+        let place = &mut self.places[usize::from(number)];
+        place.mtu = mtu;
+        let mut wire = Wire::new(None, place.link, mtu, &mut place.sent);
+        place.narrow = Some(Box::new(new_interface(&mut wire, random_seed(), now_ns)));
+        place.sent.forget_repeated();
+    }
+
+    /// Makes a connection's packets smaller if big ones seem to vanish on their way.
+    fn narrow_if_stuck(&mut self, number: u16, now_ns: u64) {
+        let place = &self.places[usize::from(number)];
+        let times = if place.narrow.is_some() { REPEATS_MIN_AGAIN } else { REPEATS_MIN };
+        let (Some(bytes), Some(flow)) = (place.sent.repeated_bytes(times), &place.flow) else { return };
+        if let Some(mtu) = fallback_mtu(flow, bytes).filter(|mtu| *mtu < place.mtu) {
+            self.narrow(number, mtu, now_ns);
         }
-        // A listener ignores a segment without an acknowledgement.
     }
 
     /// Processes a segment of a connection (RFC 9293, section 3.10.7.4).
@@ -180,6 +206,8 @@ impl Stack {
             Verdict::Repeat => reply::repeat(place.sent.syn_ack(), &segment.link, slots),
             Verdict::Challenge => self.acknowledge(number, segment, slots, now_ns),
             Verdict::Reset => self.reset(number, segment, slots, now_ns),
+            Verdict::Refuse => refuse(segment, slots),
+            Verdict::Take(_) if at.stage == Stage::Connecting => self.agree(number, segment, slots, now_ns),
             Verdict::Reopen => {
                 self.release(number);
                 self.open(segment, Some(at.send_next), slots, now_ns);
@@ -218,11 +246,14 @@ impl Stack {
 
     /// Handles the peer's reset. An owner that knows of the connection finds the socket closed.
     fn reset(&mut self, number: u16, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) {
-        if self.places[usize::from(number)].phase == Phase::Open {
-            self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
-            self.forget_flow(number);
-        } else {
-            self.release(number);
+        match self.places[usize::from(number)].phase {
+            Phase::Open => {
+                self.places[usize::from(number)].reason = Some(CloseReason::Reset);
+                self.hand_over(number, segment, Changes { only_reset: true, ..Changes::default() }, slots, now_ns);
+                self.forget_flow(number);
+            }
+            Phase::Connecting => self.fail(number, ConnectError::RefusedByPeer),
+            _ => self.release(number),
         }
     }
 
@@ -237,7 +268,9 @@ impl Stack {
     fn hand_over(&mut self, number: u16, segment: &Segment<'_>, changes: Changes, slots: Slots<'_>, now_ns: u64) {
         let Self { interface, places, changed, .. } = self;
         let place = &mut places[usize::from(number)];
-        place.link = segment.link;
+        if place.own.is_none() {
+            place.link = segment.link;
+        }
         let ip = if changes == Changes::default() {
             segment.ip
         } else {
@@ -245,91 +278,10 @@ impl Stack {
             changed
         };
         place.sent.count = 0;
-        let mut wire = Wire::with(Some(slots), segment.link, place.mtu, &mut place.sent, ip);
+        let mut wire = Wire::with(Some(slots), place.link, place.mtu, &mut place.sent, ip);
         let interface = the_one_for(&mut place.narrow, interface, &mut wire, now_ns);
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
         self.touch(number);
-    }
-
-    /// Opens a connection, if there is a free slot, with an initial sequence number after `after`. A client that gets no answer repeats its
-    /// SYN.
-    fn open(&mut self, segment: &Segment<'_>, after: Option<u32>, slots: Slots<'_>, now_ns: u64) {
-        let Some(number) = self.vacant(now_ns) else { return };
-        let (arrived, offer) = (segment.arrived(), segment.offer());
-        let mut first = self.cookies.number(&segment.flow, arrived.seq, offer, now_ns);
-        if let Some(after) = after {
-            // It proves nothing then. About every second number is after another (RFC 1122, section 4.2.2.13).
-            let mut draws = (0..FIRST_NUMBERS_MAX).map(|_| random_seed() as u32);
-            first = draws.find(|first| is_before(after, *first)).unwrap_or(after.wrapping_add(1));
-        }
-        let syn = Syn {
-            flow: segment.flow,
-            link: segment.link,
-            seq: arrived.seq,
-            window: arrived.window,
-            scale: offer.scale,
-        };
-        self.answer_syn(number, &syn, segment.ip, first, Some(slots), now_ns);
-    }
-
-    /// Finishes a handshake of which nothing is known any more, if a segment's acknowledgement proves that its SYN was answered. Returns whether
-    /// it does.
-    fn finish(&mut self, segment: &Segment<'_>, slots: Slots<'_>, now_ns: u64) -> bool {
-        let arrived = segment.arrived();
-        // Otherwise the connection has ended meanwhile, and the segment is a late one.
-        let may_be_displaced = self.displaced_ns.is_some_and(|displaced_ns| now_ns < displaced_ns + PROOF_NS_MAX);
-        if !may_be_displaced || arrived.flags.syn() || arrived.flags.rst() {
-            return false;
-        }
-        let Some(offer) = self.cookies.proven(&segment.flow, &arrived, now_ns) else { return false };
-        // Without a free slot the client's next segment is another attempt.
-        let Some(number) = self.vacant(now_ns) else { return true };
-        let (flow, seq) = (segment.flow, arrived.seq.wrapping_sub(1));
-        let mut ip = std::mem::take(&mut self.changed);
-        Reply::write_syn(&flow, seq, arrived.window, offer, &mut ip);
-        let syn = Syn { flow, link: segment.link, seq, window: arrived.window, scale: offer.scale };
-        let is_open = self.answer_syn(number, &syn, &ip, arrived.ack.wrapping_sub(1), None, now_ns);
-        self.changed = ip;
-        if is_open {
-            self.receive_known(number, segment, slots, now_ns);
-        }
-        is_open
-    }
-
-    /// Lets a slot's socket answer a SYN with this initial sequence number; without slots nothing is sent. Returns whether it does.
-    fn answer_syn(
-        &mut self,
-        number: u16,
-        syn: &Syn,
-        ip: &[u8],
-        first: u32,
-        slots: Option<Slots<'_>>,
-        now_ns: u64,
-    ) -> bool {
-        let place = &mut self.places[usize::from(number)];
-        place.begin(syn.seq, syn.window, syn.scale, now_ns);
-        let socket = place.socket();
-        socket.set_congestion_control(CongestionControl::Cubic);
-        socket.abort();
-        socket.listen(syn.flow.local().port()).expect("it is closed, and the port is not 0");
-        let mut wire = Wire::with(slots, syn.link, place.mtu, &mut place.sent, ip);
-        // smoltcp draws its number from the interface's seed.
-        let mut interface = new_interface(&mut wire, seed_of(first), now_ns);
-        interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
-        // The next segment, which may have arrived already, is judged by the answer to this one.
-        interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets);
-        self.interface = Some(interface);
-        self.touch(number);
-        let place = &mut self.places[usize::from(number)];
-        place.link = syn.link;
-        place.phase = Phase::Opening;
-        if place.state() != State::SynReceived {
-            self.release(number);
-            return false;
-        }
-        let id = self.flows.insert(syn.flow, number, OPENING, now_ns);
-        (place.flow, place.id) = (Some(syn.flow), Some(id.expect("there are as many as places")));
-        true
     }
 
     /// Sends a connection's segments, at most `burst_max`.
@@ -363,20 +315,6 @@ impl Stack {
         interface.poll_ingress_single(instant(now_ns), &mut wire, &mut place.sockets);
     }
 
-    /// Finds a slot for a new connection: a free one, or that of a connection that may be replaced.
-    fn vacant(&mut self, now_ns: u64) -> Option<u16> {
-        if self.free.is_empty() {
-            let over = self.flows.oldest(OVER);
-            let (id, _) = over.or_else(|| self.flows.oldest(OPENING))?;
-            if over.is_none() {
-                self.displaced_ns = Some(now_ns);
-            }
-            let gives_way = *self.flows.value(id);
-            self.release(gives_way);
-        }
-        self.free.pop()
-    }
-
     fn release(&mut self, number: u16) {
         let place = &mut self.places[usize::from(number)];
         // No segment is sent: the connection has ended, or was never established.
@@ -384,6 +322,11 @@ impl Stack {
         place.phase = Phase::Free;
         place.wake_ns = NEVER;
         place.flow = None;
+        if let Some(own) = place.own.take()
+            && let Some(flow) = own.number
+        {
+            self.endings.push(flow, own.via());
+        }
         self.forget_flow(number);
         self.due_ns[usize::from(number)] = NEVER;
         self.free.push(number);
@@ -406,7 +349,8 @@ impl Stack {
 
     /// Returns when to call [`Stack::expire`].
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        self.due_ns.iter().copied().min().filter(|due_ns| *due_ns != NEVER)
+        let due_ns = self.due_ns.iter().copied().min().filter(|due_ns| *due_ns != NEVER);
+        due_ns.into_iter().chain(self.endings.deadline_ns()).min()
     }
 
     /// Queues the slots that are due.
@@ -424,12 +368,16 @@ impl Stack {
     /// Returns the event for the owner of a slot.
     pub(super) fn look(&mut self, number: u16, now_ns: u64) -> News {
         let place = &mut self.places[usize::from(number)];
+        if matches!(place.phase, Phase::Asking | Phase::Connecting) {
+            return self.look_at_attempt(number, now_ns);
+        }
         if place.wake_ns <= now_ns {
             place.wake_ns = NEVER;
         }
         place.note_progress(now_ns);
         if place.limit_ns(&self.settings) <= now_ns {
             // `settle` sends the reset to the peer, and the owner finds the socket closed.
+            place.reason = Some(place.limit_reason(&self.settings, now_ns));
             place.socket().abort();
         }
         match place.phase {
@@ -446,21 +394,24 @@ impl Stack {
                 place.discard_received();
                 News::None
             }
-            Phase::Opening | Phase::Free => News::None,
+            Phase::Opening | Phase::Asking | Phase::Connecting | Phase::Free => News::None,
         }
     }
 
     /// Sends a connection's segments, if it may, and frees its slot if it is over.
     pub(super) fn settle(&mut self, number: u16, slots: Slots<'_>, now_ns: u64) {
         let place = &mut self.places[usize::from(number)];
-        if place.phase == Phase::Free {
-            return;
+        match place.phase {
+            Phase::Free => return,
+            Phase::Asking => return self.ask(number, slots, now_ns),
+            _ => {}
         }
         let socket = place.socket();
         // While there is much to send, send only full segments; the last one need not wait.
         socket.set_nagle_enabled(socket.send_queue() >= 2 * MTU_BYTES);
         self.send(number, BURST_MAX, slots, now_ns);
         self.probe_closed_window(number, now_ns);
+        self.narrow_if_stuck(number, now_ns);
         let Self { interface, places, flows, due_ns, .. } = self;
         let place = &mut places[usize::from(number)];
         place.note_progress(now_ns);
@@ -512,6 +463,18 @@ impl Stack {
         self.places[usize::from(number)].socket()
     }
 
+    /// Returns why a connection has ended, or why its peer sends no more; `None` while it is open.
+    pub(super) fn close_reason(&self, number: u16) -> Option<CloseReason> {
+        self.places[usize::from(number)].close_reason()
+    }
+
+    /// Aborts an open connection for its owner.
+    pub(super) fn abort(&mut self, number: u16) {
+        let place = &mut self.places[usize::from(number)];
+        place.reason = place.reason.or(Some(CloseReason::Aborted));
+        place.socket().abort();
+    }
+
     /// Returns whether a connection is closed or reset.
     pub(super) fn is_closed(&self, number: u16) -> bool {
         self.places[usize::from(number)].state() == State::Closed
@@ -529,6 +492,12 @@ impl Stack {
     pub(super) fn ends(&self, number: u16) -> (SocketAddr, SocketAddr) {
         let flow = self.places[usize::from(number)].flow.expect("an open connection is of a flow");
         (flow.peer(), flow.local())
+    }
+
+    /// Returns the way by which a connection's segments leave.
+    pub(super) fn via(&self, number: u16) -> Via {
+        let link = &self.places[usize::from(number)].link;
+        Via::answering(link.bytes(), link.way())
     }
 
     pub(super) fn wake_at(&mut self, number: u16, wake_ns: Option<u64>) {

@@ -6,48 +6,58 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use smoltcp::socket::tcp::RecvError;
 
-use super::stack::Stack;
+use super::close::CloseReason;
+use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
+use super::protocols::Protocols;
+use super::{IpVersion, LookupId, ResolveError};
 
 /// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
-/// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed.
+/// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed. An error
+/// of a connection that was reset or aborted contains its [`CloseReason`].
 pub struct Stream<'a> {
-    stack: &'a mut Stack,
+    protocols: &'a mut Protocols,
     place: u16,
     is_left: bool,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(stack: &'a mut Stack, place: u16) -> Self {
-        Self { stack, place, is_left: false }
+    pub(super) fn new(protocols: &'a mut Protocols, place: u16) -> Self {
+        Self { protocols, place, is_left: false }
+    }
+
+    /// Returns the connection's number, by which another one can [wake](Stream::wake) it.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        self.protocols.tcp.id(self.place)
     }
 
     /// Returns whether the connection is over for its owner: it was aborted or [closed](Stream::close).
     pub(super) fn is_done(&mut self) -> bool {
-        self.is_left || self.stack.is_closed(self.place)
+        self.is_left || self.protocols.tcp.is_closed(self.place)
     }
 
     /// Returns the peer's address and port.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
-        self.stack.ends(self.place).0
+        self.protocols.tcp.ends(self.place).0
     }
 
     /// Returns the local address and port, which the peer has connected to.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
-        self.stack.ends(self.place).1
+        self.protocols.tcp.ends(self.place).1
     }
 
     /// Returns how many bytes a write would accept now.
     #[must_use]
     pub fn room(&mut self) -> usize {
-        let socket = self.stack.socket(self.place);
+        let socket = self.protocols.tcp.socket(self.place);
         if socket.may_send() { socket.send_capacity() - socket.send_queue() } else { 0 }
     }
 
     /// Sends the written data, then a FIN. The peer may still send.
     pub fn shutdown(&mut self) {
-        self.stack.socket(self.place).close();
+        self.protocols.tcp.socket(self.place).close();
     }
 
     /// Closes the connection: written data is sent, and data that the peer still sends is discarded.
@@ -57,34 +67,87 @@ impl<'a> Stream<'a> {
 
     /// Aborts the connection: data that was not sent yet is discarded.
     pub fn abort(&mut self) {
-        self.stack.socket(self.place).abort();
+        self.protocols.tcp.abort(self.place);
         self.is_left = true;
+    }
+
+    /// Opens a connection, as [`Sockets::connect`](super::Sockets::connect) does, by default by the way of this connection's peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sockets::connect`](super::Sockets::connect).
+    pub fn connect(&mut self, to: impl Into<Target>) -> Result<StreamId, ConnectError> {
+        self.protocols.connect(to.into(), Some(self.via()))
+    }
+
+    /// Opens a UDP flow, as [`Sockets::open_udp`](super::Sockets::open_udp) does, by default by the way of this connection's peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sockets::open_udp`](super::Sockets::open_udp).
+    pub fn open_udp(&mut self, to: impl Into<Target>) -> Result<FlowId, ConnectError> {
+        self.protocols.open_udp(to.into(), Some(self.via()))
+    }
+
+    /// Looks up a name, as [`Sockets::resolve`](super::Sockets::resolve) does, by the way of this connection's peer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sockets::resolve`](super::Sockets::resolve).
+    pub fn resolve(&mut self, name: &str, version: IpVersion) -> Result<LookupId, ResolveError> {
+        self.protocols.resolve(name, version, Some(self.via()))
+    }
+
+    /// Returns the way of the peer's last segment; of a connection that the service has opened, the way that it was given.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        self.protocols.tcp.via(self.place)
+    }
+
+    /// Returns why the connection has ended, or why the peer sends no more. `None` while the peer may still send.
+    #[must_use]
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.protocols.tcp.close_reason(self.place)
+    }
+
+    /// Returns the error of a connection that was reset or aborted.
+    fn closed(&self) -> io::Error {
+        match self.close_reason() {
+            Some(reason) => io::Error::new(reason.kind(), reason),
+            None => ErrorKind::ConnectionReset.into(),
+        }
+    }
+
+    /// Schedules a call of [`Service::ready`](super::Service::ready) for another open connection, for example because there is something to
+    /// write to it now.
+    pub fn wake(&mut self, other: StreamId) {
+        self.protocols.tcp.wake(other);
     }
 
     /// Schedules one call of [`Service::ready`](super::Service::ready) at this time of [`clock::now_ns`](crate::clock::now_ns()), even if
     /// nothing happens until then; `None` cancels it. The latest call counts.
     pub fn wake_at(&mut self, deadline_ns: Option<u64>) {
-        self.stack.wake_at(self.place, deadline_ns);
+        self.protocols.tcp.wake_at(self.place, deadline_ns);
     }
 }
 
 impl Read for Stream<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.stack.read(self.place, buffer) {
+        match self.protocols.tcp.read(self.place, buffer) {
             Ok(0) if !buffer.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
             Err(RecvError::Finished) => Ok(0),
-            Err(RecvError::InvalidState) => Err(ErrorKind::ConnectionReset.into()),
+            Err(RecvError::InvalidState) => Err(self.closed()),
         }
     }
 }
 
 impl Write for Stream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.stack.write(self.place, bytes) {
+        match self.protocols.tcp.write(self.place, bytes) {
             Ok(0) if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
-            Err(_) if self.stack.is_closed(self.place) => Err(ErrorKind::ConnectionReset.into()),
+            Err(_) if self.protocols.tcp.is_closed(self.place) => Err(self.closed()),
             Err(_) => Err(ErrorKind::BrokenPipe.into()),
         }
     }

@@ -1,4 +1,5 @@
-//! Clients for native tests of functions with sockets: [`Network`], smoltcp's own stack at the other end of a fake wire.
+//! Clients and servers for native tests of functions with sockets: [`Network`], smoltcp's own stack at the other end of a fake wire. It also
+//! plays the node that opens [flows](crate::outbound).
 //!
 //! Time passes only when a test lets it pass. So a test of minutes takes no time, and runs the same each time.
 
@@ -15,8 +16,9 @@ use super::MTU_BYTES;
 use super::link::Flow;
 pub use super::program::play;
 use crate::headers::{Headers, UDP};
+use crate::outbound::End;
 use crate::packets::udp;
-use crate::testing::{Harness, Outcome, Verdict};
+use crate::testing::{FlowNode, Harness, Outcome, Verdict};
 use crate::{Function, InitError, clock};
 
 /// The hardware address of the function, and that of the clients.
@@ -39,9 +41,12 @@ pub enum Towards {
     Clients,
 }
 
-/// A client's connection.
+/// A client's connection, or that of a server to which the function connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client(SocketHandle);
+
+/// A UDP server: returns the answers to a datagram from this address.
+type UdpServer = dyn FnMut(SocketAddr, &[u8]) -> Vec<Vec<u8>>;
 
 /// Decides which frames arrive, and in which order.
 type Fate = dyn FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>>;
@@ -50,11 +55,16 @@ type Fate = dyn FnMut(Towards, Vec<Vec<u8>>) -> Vec<Vec<u8>>;
 pub struct Network<F: Function> {
     /// The fake node, for frames that no client sends.
     pub harness: Harness<F>,
+    /// The fake node's flows.
+    pub node: FlowNode,
     interface: Interface,
     sockets: SocketSet<'static>,
     queues: Queues,
     fate: Box<Fate>,
     next_port: u16,
+    udp_servers: Vec<(SocketAddr, Box<UdpServer>)>,
+    /// Frames of UDP servers, and what the node says.
+    pending: Vec<Vec<u8>>,
 }
 
 impl<F: Function> Network<F> {
@@ -69,7 +79,17 @@ impl<F: Function> Network<F> {
         let mut interface = Interface::new(Config::new(HardwareAddress::Ip), &mut queues, now());
         interface.set_any_ip(true);
         let fate = Box::new(|_: Towards, frames: Vec<Vec<u8>>| frames);
-        Ok(Self { harness, interface, sockets: SocketSet::new(vec![]), queues, fate, next_port: FIRST_PORT })
+        Ok(Self {
+            harness,
+            node: FlowNode::default(),
+            interface,
+            sockets: SocketSet::new(vec![]),
+            queues,
+            fate,
+            next_port: FIRST_PORT,
+            udp_servers: Vec::new(),
+            pending: Vec::new(),
+        })
     }
 
     /// From now on, `fate` decides which frames of those sent together arrive, and in which order.
@@ -99,6 +119,34 @@ impl<F: Function> Network<F> {
         self.next_port += 1;
         socket.connect(self.interface.context(), to, local).expect("a client can connect from there to there");
         Client(self.sockets.add(socket))
+    }
+
+    /// Makes a server that accepts one connection of the function to this address. Without one, a connection there is refused.
+    ///
+    /// # Panics
+    ///
+    /// If the port is 0.
+    pub fn listen(&mut self, at: SocketAddr) -> Client {
+        let buffer = |len: usize| SocketBuffer::new(vec![0; len]);
+        let mut socket = Socket::new(buffer(64 << 10), buffer(1 << 20));
+        socket.set_nagle_enabled(false);
+        socket.listen((at.ip(), at.port())).expect("a server can listen there");
+        Client(self.sockets.add(socket))
+    }
+
+    /// Makes a UDP server at this address, which answers a datagram from another address with the datagrams that `server` returns.
+    pub fn serve_udp(&mut self, at: SocketAddr, server: impl FnMut(SocketAddr, &[u8]) -> Vec<Vec<u8>> + 'static) {
+        self.udp_servers.push((at, Box::new(server)));
+    }
+
+    /// Ends a flow, by its number, and tells the function.
+    ///
+    /// # Panics
+    ///
+    /// If it is not open.
+    pub fn end_flow(&mut self, number: u64, end: End) {
+        let news = self.node.end(number, end);
+        self.deliver(&news);
     }
 
     /// Queues bytes for a client to send.
@@ -131,15 +179,7 @@ impl<F: Function> Network<F> {
     /// If the addresses are of different versions, or the payload is too long for a packet.
     pub fn ask(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<Vec<u8>> {
         let headers = udp::headers_bytes(to);
-        let mut packet = vec![0; headers];
-        packet.extend_from_slice(payload);
-        udp::write_headers(&mut packet, from, to).expect("a datagram between addresses of one version");
-        let mut datagram = UdpPacket::new_unchecked(&mut packet[headers - udp::UDP_HEADER..]);
-        datagram.fill_checksum(&from.ip().into(), &to.ip().into());
-        if from.is_ipv4() {
-            Ipv4Packet::new_unchecked(&mut packet[..]).fill_checksum();
-        }
-        let verdicts = self.harness.deliver(&[&framed(&packet)]);
+        let verdicts = self.harness.deliver(&[&framed(&datagram(from, to, payload))]);
         let is_answer = |verdict: &Verdict| {
             let headers = Headers::of(&verdict.bytes).ok().filter(|headers| headers.protocol == UDP);
             let flow = headers.and_then(|headers| Flow::of(&headers));
@@ -231,11 +271,14 @@ impl<F: Function> Network<F> {
         let had_received = !self.queues.received.is_empty();
         self.interface.poll(now(), &mut self.queues, &mut self.sockets);
         let packets = std::mem::take(&mut self.queues.sent);
-        let frames: Vec<_> = packets.into_iter().map(|packet| framed(&packet)).collect();
-        if frames.is_empty() {
+        let mut frames = std::mem::take(&mut self.pending);
+        let sent: Vec<_> = packets.into_iter().map(|packet| framed(&packet)).collect();
+        if frames.is_empty() && sent.is_empty() {
             return had_received;
         }
-        let frames = (self.fate)(Towards::Function, frames);
+        if !sent.is_empty() {
+            frames.extend((self.fate)(Towards::Function, sent).into_iter().filter(|frame| self.node.lets_in(frame)));
+        }
         let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
         let verdicts = self.harness.deliver(&frames);
         self.take(verdicts);
@@ -243,20 +286,55 @@ impl<F: Function> Network<F> {
     }
 
     fn take(&mut self, verdicts: Vec<Verdict>) {
-        let answers = verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Replied);
-        let answers: Vec<_> = answers.map(|verdict| verdict.bytes).collect();
+        let mut answers = Vec::new();
+        for verdict in verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Replied) {
+            let (is_request, answer) = self.node.answer(&verdict.bytes);
+            self.pending.extend(answer);
+            if !is_request && self.node.lets_out(&verdict.bytes) {
+                answers.push(verdict.bytes);
+            }
+        }
         if answers.is_empty() {
             return;
         }
         for frame in (self.fate)(Towards::Clients, answers) {
-            assert_eq!(
-                (&frame[..6], &frame[6..12]),
-                (&CLIENTS[..], &STATION[..]),
-                "an answer goes back where it came from"
-            );
-            self.queues.received.push_back(frame[ETHERNET_HEADER..].to_vec());
+            let macs = (&frame[..6], &frame[6..12]);
+            // The node writes the addresses of what leaves by a flow.
+            let is_of_flow = macs == (&[0; 6][..], &[0; 6][..]);
+            assert!(is_of_flow || macs == (&CLIENTS[..], &STATION[..]), "an answer goes back where it came from");
+            if !self.serve(&frame) {
+                self.queues.received.push_back(frame[ETHERNET_HEADER..].to_vec());
+            }
         }
     }
+
+    /// Gives a frame to the UDP server that it is for. Returns whether there is one.
+    fn serve(&mut self, frame: &[u8]) -> bool {
+        let headers = Headers::of(frame).ok().filter(|headers| headers.protocol == UDP);
+        let Some((headers, flow)) = headers.and_then(|headers| Some((headers, Flow::of(&headers)?))) else {
+            return false;
+        };
+        let (from, to) = (flow.peer(), flow.local());
+        let Some((_, server)) = self.udp_servers.iter_mut().find(|(at, _)| *at == to) else { return false };
+        let answers = server(from, &frame[headers.at.payload..headers.at.end]);
+        let frames = answers.iter().map(|answer| framed(&datagram(to, from, answer)));
+        self.pending.extend(frames.filter(|frame| self.node.lets_in(frame)));
+        true
+    }
+}
+
+/// Makes an IP packet with a datagram, with right checksums.
+fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+    let headers = udp::headers_bytes(to);
+    let mut packet = vec![0; headers];
+    packet.extend_from_slice(payload);
+    udp::write_headers(&mut packet, from, to).expect("a datagram between addresses of one version");
+    let mut datagram = UdpPacket::new_unchecked(&mut packet[headers - udp::UDP_HEADER..]);
+    datagram.fill_checksum(&from.ip().into(), &to.ip().into());
+    if from.is_ipv4() {
+        Ipv4Packet::new_unchecked(&mut packet[..]).fill_checksum();
+    }
+    packet
 }
 
 fn now() -> Instant {

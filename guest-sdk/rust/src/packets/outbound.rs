@@ -203,13 +203,26 @@ impl Flow {
     /// the function's own slots is free.
     #[must_use]
     pub fn close<'a>(&self, tag: u64, slots: Slots<'a>, way: Way) -> Option<Packet<'a>> {
-        let mut frame = message(FlowKind::Close, tag);
-        frame[FLOW_NUMBER_AT..FLOW_NUMBER_AT + 8].copy_from_slice(&self.number.to_le_bytes());
-        slots.make(&frame, way)
+        close_packet(self.number, tag, slots, way)
     }
 }
 
+/// Makes the packet by which the function asks for the end of the flow with this number: see [`Flow::close`].
+pub(crate) fn close_packet(number: u64, tag: u64, slots: Slots<'_>, way: Way) -> Option<Packet<'_>> {
+    let mut frame = message(FlowKind::Close, tag);
+    frame[FLOW_NUMBER_AT..FLOW_NUMBER_AT + 8].copy_from_slice(&number.to_le_bytes());
+    slots.make(&frame, way)
+}
+
 impl Event {
+    /// Returns the tag of the request that it is about.
+    #[must_use]
+    pub fn tag(&self) -> u64 {
+        match *self {
+            Self::Opened { tag, .. } | Self::Refused { tag, .. } | Self::Closed { tag, .. } => tag,
+        }
+    }
+
     /// Returns what the node says by this packet; `None` if that is another's packet.
     #[must_use]
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
@@ -241,7 +254,7 @@ impl Event {
     }
 }
 
-fn message(kind: FlowKind, tag: u64) -> [u8; FLOW_BYTES] {
+pub(crate) fn message(kind: FlowKind, tag: u64) -> [u8; FLOW_BYTES] {
     let mut frame = [0; FLOW_BYTES];
     frame[12..14].copy_from_slice(&FLOW_ETHERTYPE.to_be_bytes());
     (frame[FLOW_VERSION_AT], frame[FLOW_KIND_AT]) = (FLOW_VERSION, kind as u8);
@@ -272,6 +285,16 @@ fn read_end(frame: &[u8; FLOW_BYTES], at: usize, port_at: usize) -> SocketAddr {
         (_, octets) => Ipv6Addr::from(octets).into(),
     };
     SocketAddr::new(address, u16::from_be_bytes([frame[port_at], frame[port_at + 1]]))
+}
+
+/// Returns tag, protocol, destination and VLAN of a request for a flow. `None` if it names no protocol of a flow.
+#[cfg(not(target_family = "wasm"))]
+pub(crate) fn read_request(frame: &[u8]) -> Option<(u64, Protocol, SocketAddr, u16)> {
+    let frame = frame.first_chunk::<FLOW_BYTES>()?;
+    let protocol = [Protocol::Tcp, Protocol::Udp].into_iter().find(|it| *it as u8 == frame[FLOW_PROTOCOL_AT])?;
+    let tag = u64::from_le_bytes(*frame[FLOW_TAG_AT..].first_chunk()?);
+    let vlan = u16::from_le_bytes([frame[FLOW_VLAN_AT], frame[FLOW_VLAN_AT + 1]]);
+    Some((tag, protocol, read_end(frame, FLOW_DESTINATION_AT, FLOW_DESTINATION_PORT_AT), vlan))
 }
 
 /// Returns the checksum of a UDP datagram, with its pseudo header.
