@@ -127,13 +127,15 @@ fn a_peer_that_cannot_be_reached_is_told_from_a_silent_one() {
     let last = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let kept = std::rc::Rc::clone(&last);
     network.send(client, b"more, please");
+    // The client's request arrives, and nothing after it.
+    let mut has_asked = false;
     network.impair(move |towards, frames| {
-        if towards == Towards::Clients {
-            let with_data = frames.into_iter().find(|frame| frame.len() > 1000);
-            with_data.into_iter().for_each(|frame| *kept.borrow_mut() = frame);
-            return Vec::new();
+        if towards == Towards::Function {
+            return if std::mem::replace(&mut has_asked, true) { Vec::new() } else { frames };
         }
-        frames
+        let with_data = frames.into_iter().find(|frame| frame.len() > 1000);
+        with_data.into_iter().for_each(|frame| *kept.borrow_mut() = frame);
+        Vec::new()
     });
     network.let_pass_ns(2 * SECOND_NS);
     let about = segments::read(&last.borrow());

@@ -201,7 +201,7 @@ fn a_segment_that_is_lost_twice_does_not_make_packets_smaller() {
     let mut network = echoes();
     let client = connected(&mut network, v4(1), at_v4(7));
     let narrows = Narrows::on(&mut network, 600);
-    let bytes = pattern(100_000);
+    let bytes = pattern(50_000);
     network.send(client, &bytes);
     // Sent at once, and again after a second.
     network.let_pass_ns(1_500_000_000);

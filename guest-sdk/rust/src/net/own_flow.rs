@@ -19,7 +19,7 @@ const RETRY_NS: u64 = 50_000;
 /// Bits of a tag: the index of what asks, its serial number, and its kind.
 const INDEX_BITS: u32 = 16;
 const KIND_AT: u32 = 62;
-const SERIALS: u64 = (1 << KIND_AT - INDEX_BITS) - 1;
+const SERIALS: u64 = (1 << (KIND_AT - INDEX_BITS)) - 1;
 
 /// What asks for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! An error about TCP is believed only if it quotes a segment that may still be on its way (RFC 5927, section 4): a sender that does not see
 //! the connection would have to guess its sequence number. Only a smaller MTU changes an open connection, which outlives routes that come
-//! and go (RFC 5461). Where big packets vanish without any error, smaller ones are tried (RFC 4821, in its simplest form). One that is being opened fails. About UDP, only errors that quote a flow of the function's own are believed: the node
-//! chooses its port at random.
+//! and go (RFC 5461). Where big packets vanish without any error, smaller ones are tried (RFC 4821, in its simplest form). One that is
+//! being opened fails. About UDP, only errors that quote a flow of the function's own are believed: the node chooses its port at random.
 
 use super::link::Flow;
 use crate::headers::{Headers, ICMP, TCP, UDP};

@@ -218,22 +218,23 @@ impl<'a> Net<'a> {
     /// }
     ///
     /// let mut ends = None;
-    /// let mut heard = Vec::new();
-    /// play::<Relay>(b"", |network| {
+    /// let (mut has_asked, mut asked, mut heard) = (false, Vec::new(), Vec::new());
+    /// let ended = play::<Relay>(b"", |network| {
     ///     let (client, server) = *ends.get_or_insert_with(|| {
     ///         let server = network.listen("192.0.2.5:7".parse().unwrap());
     ///         (network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:4000".parse().unwrap()), server)
     ///     });
-    ///     if network.is_connected(server) && heard.is_empty() {
+    ///     if network.is_connected(server) && !has_asked {
     ///         network.send(client, b"who?");
     ///         network.send(server, b"the server");
+    ///         has_asked = true;
     ///     }
+    ///     asked.extend(network.received(server));
     ///     heard.extend(network.received(client));
-    ///     heard.extend(network.received(server));
-    ///     network.is_ended(client)
-    /// })
-    /// .unwrap();
-    /// assert_eq!(heard.len(), "who?the server".len());
+    ///     false
+    /// });
+    /// ended.unwrap().unwrap();
+    /// assert_eq!((&asked[..], &heard[..]), (&b"who?"[..], &b"the server"[..]));
     /// ```
     ///
     /// # Errors

@@ -63,6 +63,8 @@ impl<'a> Sockets<'a> {
     ///         }
     ///     }
     ///
+    ///     fn accept(&mut self, _stream: &mut Stream<'_>) {}
+    ///
     ///     fn connected(&mut self, _id: StreamId, _stream: &mut Stream<'_>) -> Option<()> {
     ///         Some(())
     ///     }

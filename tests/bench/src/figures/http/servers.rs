@@ -32,7 +32,10 @@ pub(crate) fn content() -> String {
 /// Starts a node in a lab, with one instance for all connections.
 pub(crate) fn node(lab: &Lab, cores: Cores) -> Node {
     let node = lab.start_node(&cores.together().node_config());
-    let config = format!("connections 128\\nrequests {REQUESTS_MAX}\\nfill {BULK} {BULK_BYTES}\\npage / {}", content().trim_end());
+    let config = format!(
+        "connections 128\\nrequests {REQUESTS_MAX}\\nfill {BULK} {BULK_BYTES}\\npage / {}",
+        content().trim_end()
+    );
     node.apply(
         Manifest::of(TENANT)
             .module(CHAIN, &sample(CHAIN))
