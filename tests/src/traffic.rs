@@ -6,3 +6,4 @@ pub mod iperf;
 pub mod ping;
 pub mod strangers;
 pub mod transfer;
+pub mod web;

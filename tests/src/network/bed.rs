@@ -150,6 +150,15 @@ impl Bed {
         &self.switch
     }
 
+    /// Connects an interface in [`Self::switch`] to the node and its clients.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[track_caller]
+    pub fn plug(&self, port: &str) {
+        self.switch.ip(&format!("link set {port} master {BRIDGE}"));
+    }
+
     /// Returns the interface in [`Self::switch`] that leads only to the node's port.
     #[must_use]
     pub fn wire(&self) -> &'static str {

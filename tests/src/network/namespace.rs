@@ -1,6 +1,6 @@
 //! Network namespaces, and virtual cables between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
@@ -139,6 +139,21 @@ impl Namespace {
         // `eth0: bytes packets errs drop fifo ...` of what was received, below two lines of names.
         let dropped = |line: &str| line.split_once(':')?.1.split_whitespace().nth(3)?.parse::<u64>().ok();
         self.inside(|| net_file("dev").lines().skip(2).map(|line| dropped(line).expect("a count of drops")).sum())
+    }
+
+    /// Returns the counters of the kernel's TCP and IP by their names in `nstat`.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    #[track_caller]
+    #[must_use]
+    pub fn counters(&self) -> BTreeMap<String, u64> {
+        let text = run(self.command("nstat").args(["--ignore", "--zeros", "--noupdate"]));
+        let pair = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+        };
+        text.lines().filter_map(pair).collect()
     }
 
     /// Connects an interface here by a virtual cable to one in another namespace; sets both up.

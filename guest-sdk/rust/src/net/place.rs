@@ -181,6 +181,13 @@ impl Place {
         self.known().send_queue() > 0 || is_closing
     }
 
+    /// Returns whether a segment says nothing but what the peer has acknowledged before, while only our FIN is on its way. smoltcp takes the third
+    /// of these for a loss, finds no data to send again, and has no timer for the FIN any more.
+    pub(super) fn is_only_repeated(&self, at: &Numbers, segment: &Arrived) -> bool {
+        let is_only_fin_left = self.is_sending() && self.known().send_queue() == 0;
+        is_only_fin_left && segment.seq_len() == 0 && !segment.flags.rst() && segment.ack == at.unacknowledged
+    }
+
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RecvError> {
         let count = self.socket().recv_slice(buffer)?;
         self.read = self.read.wrapping_add(count as u32);

@@ -212,6 +212,7 @@ impl Stack {
                 self.release(number);
                 self.open(segment, Some(at.send_next), slots, now_ns);
             }
+            Verdict::Take(_) if place.is_only_repeated(&at, &arrived) => place.note_alive(arrived.window, now_ns),
             Verdict::Take(changes) | Verdict::Acknowledge(changes) => {
                 self.hand_over(number, segment, changes, slots, now_ns);
                 let place = &mut self.places[usize::from(number)];
