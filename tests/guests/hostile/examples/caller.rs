@@ -23,8 +23,9 @@ struct Caller;
 impl Program for Caller {
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
         let text = String::from_utf8_lossy(config);
-        let resolvers = text.split_whitespace().map(|it| it.parse().map_err(|_| "this is no address")).collect();
-        Ok((Self, Settings { udp_ports: vec![PORT], resolvers: resolvers?, ..Settings::default() }))
+        let resolver = |text: &str| text.parse().map_err(|_| InitError::new(format!("{text:?} is no address and port")));
+        let resolvers = text.split_whitespace().map(resolver).collect::<Result<Vec<SocketAddr>, _>>()?;
+        Ok((Self, Settings { udp_ports: vec![PORT], resolvers, ..Settings::default() }))
     }
 
     fn run(&mut self, net: &Net<'_>) -> io::Result<()> {
