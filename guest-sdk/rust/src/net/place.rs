@@ -85,6 +85,8 @@ pub(super) struct Place {
     pub(super) is_touched: bool,
     /// The last turn in which another connection has woken this one.
     pub(super) woken_in: u64,
+    /// Whether it has been woken in that turn again, and is to be called in the next one.
+    pub(super) is_woken_again: bool,
     pub(super) sent: Sent,
     /// The peer's initial sequence number, the window scale that it offered, and its largest window.
     peer_first: u32,
@@ -125,6 +127,7 @@ impl Place {
             wake_ns: NEVER,
             is_touched: false,
             woken_in: 0,
+            is_woken_again: false,
             sent: Sent::default(),
             peer_first: 0,
             peer_scale: None,

@@ -134,7 +134,7 @@ impl Stack {
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
         let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
-        let is_listened_to = self.settings.tcp_ports.contains(&flow.local().port());
+        let is_listened_to = self.settings.tcp_ports.iter().any(|port| *port == flow.local().port());
         if known.is_none() && !is_listened_to {
             return false;
         }
@@ -372,6 +372,7 @@ impl Stack {
         if matches!(place.phase, Phase::Asking | Phase::Connecting) {
             return self.look_at_attempt(number, now_ns);
         }
+        place.is_woken_again = false;
         if place.wake_ns <= now_ns {
             place.wake_ns = NEVER;
         }
@@ -430,7 +431,8 @@ impl Stack {
         let poll_at = interface.and_then(|it| it.poll_at(instant(now_ns), &place.sockets));
         let due = poll_at.map_or(NEVER, |at| at.total_micros().max(0) as u64 * 1_000);
         let limit_ns = place.limit_ns(&self.settings);
-        due_ns[usize::from(number)] = due.min(limit_ns).max(now_ns + RETRY_NS).min(place.wake_ns);
+        let wake_ns = if place.is_woken_again { 0 } else { place.wake_ns };
+        due_ns[usize::from(number)] = due.min(limit_ns).max(now_ns + RETRY_NS).min(wake_ns);
         if due <= now_ns {
             self.hungry.push(number);
         }

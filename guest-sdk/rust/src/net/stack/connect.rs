@@ -62,6 +62,7 @@ impl Stack {
             return;
         }
         if place.woken_in == turn {
+            place.is_woken_again = true;
             self.due_ns[usize::from(number)] = 0;
         } else {
             place.woken_in = turn;
