@@ -29,6 +29,8 @@ fn bed() -> Bed {
     let cores = format!("[cores]\ngateway = {first}\nmmas = [{first}]\nworkers = [{second}]\n");
     let tenant = format!("[[tenant]]\nname = \"{TENANT}\"\noutbound_flows = true\n");
     let bed = Bed::with_settings(Device::AfPacket, &[], &(cores + &tenant));
+    // A cable's ends leave it to each other to cut long segments, and the node takes none.
+    bed.clients.iter().for_each(|client| client.namespace.finish_frames("eth0"));
     let server = &bed.clients[1];
     let mut grants = vec![format!("{{ protocol = \"udp\", to = \"{}\", ports = {DNS} }}", server.address)];
     for to in [&server.address, &server.address_v6, LOST] {
@@ -172,7 +174,6 @@ fn a_function_looks_up_a_name_by_a_real_resolver() {
 }
 
 #[test]
-#[ignore = "a wake of the other connection can be lost within a turn"]
 fn a_relay_passes_connections_on_both_ways_and_their_ends() {
     let bed = bed();
     let [client, far, ..] = &bed.clients[..] else { panic!("a bed has clients") };

@@ -23,7 +23,8 @@ struct Caller;
 impl Program for Caller {
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError> {
         let text = String::from_utf8_lossy(config);
-        let resolver = |text: &str| text.parse().map_err(|_| InitError::new(format!("{text:?} is no address and port")));
+        let resolver =
+            |text: &str| text.parse().map_err(|_| InitError::new(format!("{text:?} is no address and port")));
         let resolvers = text.split_whitespace().map(resolver).collect::<Result<Vec<SocketAddr>, _>>()?;
         Ok((Self, Settings { udp_ports: vec![PORT], resolvers, ..Settings::default() }))
     }
