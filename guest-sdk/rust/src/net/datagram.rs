@@ -47,16 +47,9 @@ impl std::error::Error for NoSlot {}
 impl<'a> Datagram<'a> {
     /// Returns a packet as a datagram. `None`, if it is damaged, or cannot be answered.
     pub(super) fn of(packet: Packet<'a>, headers: &Headers, own: Option<FlowId>) -> Option<Self> {
-        let frame = packet.data();
-        let flow = Flow::of(headers)?;
-        let link = Link::answering(&frame[..headers.at.network], packet.way())?;
-        let ip = &frame[headers.at.network..headers.at.end];
-        let udp = UdpPacket::new_checked(&frame[headers.at.transport..headers.at.end]).ok()?;
-        let payload = headers.at.payload..headers.at.transport + usize::from(udp.len());
-        let is_right = flow.is_between_hosts()
-            && ip_is_right(ip, packet.ip_checksum())
-            && udp_is_right(&udp, &flow, packet.l4_checksum());
-        is_right.then_some(Self { peer: UdpPeer { flow, link }, own, payload, packet })
+        let (flow, payload) = read(&packet, headers)?;
+        let link = Link::answering(&packet.data()[..headers.at.network], packet.way())?;
+        Some(Self { peer: UdpPeer { flow, link }, own, payload, packet })
     }
 
     /// Returns the payload.
@@ -162,6 +155,24 @@ impl UdpPeer {
         packet.reply();
         true
     }
+}
+
+/// Returns the payload of a packet with these headers. `None` if the datagram is damaged.
+pub(super) fn payload_of<'p>(packet: &'p Packet<'_>, headers: &Headers) -> Option<&'p [u8]> {
+    read(packet, headers).map(|(_, payload)| &packet.data()[payload])
+}
+
+/// Returns a datagram's flow, and where its payload lies. `None` if it is damaged.
+fn read(packet: &Packet<'_>, headers: &Headers) -> Option<(Flow, Range<usize>)> {
+    let frame = packet.data();
+    let flow = Flow::of(headers)?;
+    let ip = &frame[headers.at.network..headers.at.end];
+    let udp = UdpPacket::new_checked(&frame[headers.at.transport..headers.at.end]).ok()?;
+    let payload = headers.at.payload..headers.at.transport + usize::from(udp.len());
+    let is_right = flow.is_between_hosts()
+        && ip_is_right(ip, packet.ip_checksum())
+        && udp_is_right(&udp, &flow, packet.l4_checksum());
+    is_right.then_some((flow, payload))
 }
 
 /// Over IPv6 there must be a checksum (RFC 8200, section 8.1); smoltcp accepts a datagram without one.

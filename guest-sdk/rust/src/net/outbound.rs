@@ -26,6 +26,7 @@ impl Via {
     }
 
     /// Returns the same for a packet with these headers.
+    #[inline]
     pub(super) fn of_known(packet: &Packet<'_>, headers: &Headers) -> Self {
         if headers.vlan_tags == 0 { Self { way: packet.way(), vlan: 0 } } else { Self::of(packet) }
     }

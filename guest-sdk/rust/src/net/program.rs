@@ -19,7 +19,7 @@ pub use udp::{UdpFlow, UdpSocket};
 
 use super::outbound::Target;
 use super::protocols::Taken;
-use super::{IpVersion, OWN_SLOTS, Settings, Sockets};
+use super::{Datagram, IpVersion, OWN_SLOTS, Settings, Sockets};
 use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
@@ -105,10 +105,14 @@ impl<P: Program> Hosted<P> {
             protocols.hear_node(&packet, slots, now_ns);
             return;
         };
-        match protocols.receive(packet, &headers, slots, now_ns) {
+        match protocols.receive(&packet, &headers, slots, now_ns) {
             Taken::Done => {}
-            Taken::Datagram(datagram) => self.backlog.keep(&datagram),
-            Taken::Other(packet) => Sockets::new(protocols, slots).about(&packet, &headers).refuse(packet),
+            Taken::Datagram(own) => {
+                if let Some(datagram) = Datagram::of(packet, &headers, own) {
+                    self.backlog.keep(&datagram);
+                }
+            }
+            Taken::Other => Sockets::new(protocols, slots).about(&packet, &headers).refuse(packet),
         }
     }
 }

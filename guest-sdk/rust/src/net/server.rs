@@ -161,13 +161,15 @@ impl<S: Service> Server<S> {
             }
             return;
         };
-        match protocols.receive(packet, &headers, slots, now_ns) {
+        match protocols.receive(&packet, &headers, slots, now_ns) {
             Taken::Done => {}
-            Taken::Datagram(datagram) => {
-                let sockets = Sockets::new(protocols, slots).about(datagram.packet(), &headers);
-                service.datagram(datagram, sockets);
+            Taken::Datagram(own) => {
+                let sockets = Sockets::new(protocols, slots).about(&packet, &headers);
+                if let Some(datagram) = Datagram::of(packet, &headers, own) {
+                    service.datagram(datagram, sockets);
+                }
             }
-            Taken::Other(packet) => {
+            Taken::Other => {
                 let sockets = Sockets::new(protocols, slots).about(&packet, &headers);
                 service.packet(packet, sockets);
             }
@@ -176,16 +178,16 @@ impl<S: Service> Server<S> {
 
     /// Calls the service for each connection and flow with an event, and sends what is ready to be sent.
     fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
-        self.protocols.dns.turn(slots, now_ns);
+        self.protocols.look_up(slots, now_ns);
         // A service may look up a name that is cached whenever it is told of one.
         let mut answers_left = LOOKUPS_MAX;
         loop {
             if let Some(place) = self.protocols.tcp.next_touched() {
                 self.serve(place, slots, now_ns);
-            } else if let Some((id, event)) = self.protocols.udp.next_event() {
+            } else if let Some((id, event)) = self.protocols.next_flow_event() {
                 self.service.flow(id, event, Sockets::new(&mut self.protocols, slots));
             } else if answers_left > 0
-                && let Some((id, answer)) = self.protocols.dns.next_event()
+                && let Some((id, answer)) = self.protocols.next_answer()
             {
                 answers_left -= 1;
                 let sockets = Sockets::new(&mut self.protocols, slots);

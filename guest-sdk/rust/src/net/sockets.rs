@@ -21,11 +21,13 @@ pub struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
+    #[inline]
     pub(super) fn new(protocols: &'a mut Protocols, slots: Slots<'a>) -> Self {
         Self { protocols, slots, about: None, headers: None }
     }
 
     /// Makes the means for a call about a packet with these headers.
+    #[inline]
     pub(super) fn about(self, packet: &Packet<'_>, headers: &'a Headers) -> Self {
         Self { about: Some((packet.slot(), Via::of_known(packet, headers))), headers: Some(headers), ..self }
     }

@@ -69,7 +69,7 @@ impl Backlog {
 
     /// Sends what is ready to be sent, and records new connections and what else has happened.
     pub(super) fn turn(&mut self, slots: Slots<'_>, now_ns: u64) {
-        self.protocols.dns.turn(slots, now_ns);
+        self.protocols.look_up(slots, now_ns);
         while let Some(place) = self.protocols.tcp.next_touched() {
             match self.protocols.tcp.look(place, now_ns) {
                 News::Opened => self.waiting.push_back(place),
@@ -80,7 +80,7 @@ impl Backlog {
             }
             self.protocols.tcp.settle(place, slots, now_ns);
         }
-        while let Some((id, event)) = self.protocols.udp.next_event() {
+        while let Some((id, event)) = self.protocols.next_flow_event() {
             let Some(flow) = self.flows.iter_mut().find(|flow| flow.id == id) else { continue };
             match event {
                 FlowEvent::Opened(peer) => flow.peer = Some(peer),
@@ -88,7 +88,9 @@ impl Backlog {
                 FlowEvent::Ended(error) => (flow.error, flow.is_over) = (Some(error), true),
             }
         }
-        self.send_datagrams(slots, now_ns);
+        if !self.outbox.is_empty() {
+            self.send_datagrams(slots, now_ns);
+        }
         self.protocols.finish_turn(slots, now_ns);
     }
 
@@ -108,9 +110,10 @@ impl Backlog {
     }
 
     /// Returns when the program's sockets have something to do.
+    #[inline]
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        let sending_ns = (!self.outbox.is_empty()).then_some(self.retry_ns);
-        self.protocols.deadline_ns().into_iter().chain(sending_ns).min()
+        let deadline_ns = self.protocols.deadline_ns();
+        if self.outbox.is_empty() { deadline_ns } else { deadline_ns.or(Some(u64::MAX)).min(Some(self.retry_ns)) }
     }
 
     /// Returns whether something that the program has sent may not have reached its peer.
@@ -202,7 +205,7 @@ impl Backlog {
 
     /// Returns the answer to a lookup, the only one that is under way.
     pub(super) fn answer(&mut self, id: LookupId) -> Option<Outcome> {
-        while let Some((answered, answer)) = self.protocols.dns.next_event() {
+        while let Some((answered, answer)) = self.protocols.next_answer() {
             if answered == id {
                 return Some(answer);
             }
