@@ -1,34 +1,19 @@
 //! `http-server` with the kernel's TCP and with common HTTP clients.
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use pinion_tests::machine::process::run;
-use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6, TENANT};
-use pinion_tests::product::build;
-use pinion_tests::product::manifest::Manifest;
+use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6};
+use pinion_tests::traffic::web::{assert_no_connection_is_left, curl, filled, serve};
 use pinion_tests::until::{SOON, until};
 
 const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";
 const BIG_BYTES: usize = 5 << 20;
 const CONNECTIONS: usize = 200;
-
-/// Serves HTTP at the node's addresses; `stage` and `more` are further keys of the stage and of the chain.
-fn serve(bed: &Bed, policy: &str, stage: &str, more: &str) {
-    let mut manifest = Manifest::of(TENANT)
-        .module("http-server", &build::sample("http-server"))
-        .with(format_args!("[[chain]]\nname = \"web\"\nstage = [{{ module = \"http-server\", {stage} }}]\n{more}\n"));
-    for (name, destination) in [("web", NODE), ("web-v6", NODE_V6)] {
-        manifest = manifest.with(format_args!(
-            "[[rule]]\nname = \"{name}\"\npolicy = \"{policy}\"\nchain = \"web\"\n\
-             match = {{ destination = \"{destination}\", protocol = \"tcp\" }}\n"
-        ));
-    }
-    bed.node.apply(manifest.text());
-}
 
 #[test]
 fn the_files_of_a_folder_that_is_deployed_with_it_are_served() {
@@ -49,32 +34,9 @@ fn the_files_of_a_folder_that_is_deployed_with_it_are_served() {
     assert_eq!((status("/none"), status("/big.txt")), ("404".into(), "200".into()));
 }
 
-/// Runs `curl` with these arguments; returns its output.
-fn curl(client: &Client, words: &[&str]) -> String {
-    let mut command = client.namespace.command("curl");
-    run(command.args(["--silent", "--show-error", "--globoff", "--max-time", "60"]).args(words))
-}
-
-/// Returns the content that the server generates for `fill`.
-fn filled(len: usize) -> String {
-    let mut text: String = (0..len.div_ceil(64)).map(|number| format!("{number:016x}{}\n", ".".repeat(47))).collect();
-    text.truncate(len);
-    text
-}
-
-/// Returns the TCP counters of a namespace's kernel.
-fn counters(client: &Client) -> BTreeMap<String, u64> {
-    let text = run(client.namespace.command("nstat").args(["--ignore", "--zeros", "--noupdate"]));
-    let pair = |line: &str| {
-        let mut words = line.split_whitespace();
-        Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
-    };
-    text.lines().filter_map(pair).collect()
-}
-
 /// Checks that at most a few of all segments were sent twice, by either side, according to this client's kernel.
 fn assert_hardly_anything_was_sent_twice(client: &Client) {
-    let counters = counters(client);
+    let counters = client.namespace.counters();
     let count = |name: &str| counters.get(name).copied().unwrap_or(0);
     let (segments, by_client) = (count("TcpInSegs") + count("TcpOutSegs"), count("TcpRetransSegs"));
     let by_server = count("TcpExtTCPDSACKOldSent") + count("TcpExtTCPDSACKOfoSent");
@@ -316,12 +278,4 @@ fn wrk_is_answered_over_all_its_connections_without_an_error() {
     }
     assert_eq!(curl(client, &[&url("/")]), "hello\n");
     assert_no_connection_is_left(client);
-}
-
-#[track_caller]
-fn assert_no_connection_is_left(client: &Client) {
-    until("end of all connections", SOON, || {
-        let waits = run(client.namespace.command("ss").args(["--tcp", "--no-header", "state", "established"]));
-        waits.trim().is_empty().then_some(())
-    });
 }

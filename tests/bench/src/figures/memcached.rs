@@ -101,7 +101,7 @@ struct ConnectionsRow {
 pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     run.progress.expect(1 + 4 * options.instances.len() + 2 * options.connections.len());
     let config = EalConfig {
-        devices: vec!["net_af_packet0".to_owned()].into(),
+        devices: vec!["net_af_packet0".to_owned()],
         buffers: BUFFERS,
         core: Some(run.cores.first),
         huge_pages: Default::default(),

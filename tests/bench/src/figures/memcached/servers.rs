@@ -87,7 +87,7 @@ impl Server {
             command.args(["-l", NODE, "-p", tcp, "-U", udp]);
             children.0.push(quiet(command).spawn().context("memcached, of Debian's memcached package, cannot be run")?);
         }
-        let running = Running::Processes { children: children };
+        let running = Running::Processes { children };
         Ok(Self { running, lab, instances, replies: Replies::Memcached, has_ports: true })
     }
 
