@@ -1,32 +1,26 @@
-//! What a look of the ticker costs the core that it shares with others.
+//! What a look of the ticker costs the core that it is on, where others are too: roles, or the control plane, other programs, clients.
 
 use std::time::Duration;
 
 use rustix::thread::ClockId;
 use rustix::time::{Timespec, clock_gettime};
 
-use super::TickerCore;
-
 /// The weight of the last look in the mean, as one part in so many.
 const MEAN_OF: u32 = 8;
 
 /// The mean CPU time of the calling thread between two looks: of the look itself, of going to sleep and of waking up.
 pub(super) struct LookCost {
-    core: TickerCore,
     mean: Duration,
     before: Duration,
 }
 
 impl LookCost {
-    pub(super) fn new(core: TickerCore) -> Self {
-        Self { core, mean: Duration::ZERO, before: cpu_time() }
+    pub(super) fn new() -> Self {
+        Self { mean: Duration::ZERO, before: cpu_time() }
     }
 
-    /// Counts a look, and returns what one costs threads that need the core; nothing, if none does.
+    /// Counts a look, and returns what one costs.
     pub(super) fn of_a_look(&mut self) -> Duration {
-        if self.core == TickerCore::Apart {
-            return Duration::ZERO;
-        }
         let now = cpu_time();
         let cost = now.saturating_sub(std::mem::replace(&mut self.before, now));
         self.mean = (self.mean * (MEAN_OF - 1) + cost) / MEAN_OF;
@@ -35,9 +29,7 @@ impl LookCost {
 
     /// Leaves out what the thread has done since the last look.
     pub(super) fn skip(&mut self) {
-        if self.core == TickerCore::Shared {
-            self.before = cpu_time();
-        }
+        self.before = cpu_time();
     }
 }
 
@@ -58,15 +50,13 @@ mod tests {
     }
 
     #[test]
-    fn a_look_costs_the_cpu_time_since_the_last_one_on_a_core_that_others_need() {
-        let mut shared = LookCost::new(TickerCore::Shared);
-        let mut apart = LookCost::new(TickerCore::Apart);
+    fn a_look_costs_the_cpu_time_since_the_last_one_unless_that_was_for_something_else() {
+        let mut cost = LookCost::new();
         work(Duration::from_millis(8));
-        assert!(shared.of_a_look() >= Duration::from_millis(1));
-        assert_eq!(apart.of_a_look(), Duration::ZERO);
-        let mean = shared.mean;
+        assert!(cost.of_a_look() >= Duration::from_millis(1));
+        let mean = cost.mean;
         work(Duration::from_millis(80));
-        shared.skip();
-        assert!(shared.of_a_look() < mean);
+        cost.skip();
+        assert!(cost.of_a_look() < mean);
     }
 }

@@ -300,7 +300,7 @@ impl Watch {
         }
         let timer = self.timer();
         self.relief.answer_here();
-        let (mut pace, mut cost, linger) = (TickInterval::new(self.quantum), LookCost::new(core), core.linger());
+        let (mut pace, mut cost, linger) = (TickInterval::new(self.quantum), LookCost::new(), core.linger());
         while !stop.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
             if self.is_polled(now_ns) {

@@ -9,7 +9,7 @@
 //! 256. So that time grows as long as fewer than one look in 180 finds an overdue guest, and functions that keep the core for longer now and
 //! then, to find the ticker away, gain less than a hundredth of the core by it.
 //!
-//! On a core that others need, the looks take a tenth of it at most, by what they were seen to cost.
+//! The looks take a tenth of the ticker's core at most, by what they were seen to cost.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const RARE_MIN: Duration = Duration::from_micros(100);
 const RARE_MAX: Duration = Duration::from_millis(2);
 /// By which part of itself the time between rare looks grows with each look that finds no guest overdue.
 const GROWTH_SHARE: u32 = 256;
-/// On a core that others need, the ticker sleeps for so many times of what a look costs.
+/// The ticker sleeps for so many times of what a look costs.
 const COST_SHARE: u32 = 10;
 
 /// What a look found.
@@ -47,7 +47,7 @@ impl TickInterval {
         Self { often: quantum / 2, rare: RARE_MIN, pressed_ns: None, last_seen: Seen::None }
     }
 
-    /// Returns the time until the next look. A look costs a core that others need `cost`: nothing, if no other thread needs the core.
+    /// Returns the time until the next look, if a look costs the core `cost`.
     pub(super) fn until_next(&mut self, seen: Seen, now_ns: u64, cost: Duration) -> Duration {
         let is_calm = |pressed_ns: u64| now_ns.saturating_sub(pressed_ns) >= CALM.as_nanos() as u64;
         self.pressed_ns = self.pressed_ns.filter(|pressed_ns| !is_calm(*pressed_ns));
@@ -69,7 +69,7 @@ mod tests {
     const QUANTUM: Duration = Duration::from_micros(20);
     const MS: u64 = 1_000_000;
 
-    /// Returns the time until the next look, on a core that is needed for nothing else.
+    /// Returns the time until the next look, if looks cost nothing.
     fn until_next(pace: &mut TickInterval, seen: Seen, now_ns: u64) -> Duration {
         pace.until_next(seen, now_ns, Duration::ZERO)
     }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_core_that_others_need_looks_take_a_tenth_of_it_at_most() {
+    fn looks_take_a_tenth_of_the_core_at_most() {
         let mut pace = TickInterval::new(QUANTUM);
         let mut pressed =
             |cost: Duration| (0..3).map(|look| pace.until_next(Seen::Overdue, MS + look, cost)).last().unwrap();
