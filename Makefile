@@ -23,7 +23,8 @@ ARGS ?=
 # SEED=NUMBER has wakeups choose as it did when it printed that.
 SEED ?=
 
-BINARIES := --package pinion-runtime --package pinion-cli --package pinion-builder --bins
+# With the features that all packages together ask for, as the tests have them, so that hardly anything is compiled twice.
+BINARIES := --workspace --bin piniond --bin pinion --bin pinion-builder
 GUESTS := tests/setup/build-guests.sh
 FIGURES := launch churn density quantum fair invoke chain middlebox ping memcached http idle
 
@@ -39,17 +40,12 @@ run: install-run
 	$(MAKE) --no-print-directory build INSTALL=no
 	@exec samples/tour/run.sh
 
-# Per target.
-FUZZ_IN_TEST_SECONDS := 30
-
-# One after the other, the quick ones first.
+# One after the other, the quick ones first. The programs are built with the tests.
 test: install-test
 	$(MAKE) --no-print-directory check
-	cargo build --release $(BINARIES)
 	$(GUESTS) --with-hostile
-	cargo test --release --workspace --no-fail-fast
+	tests/run.sh
 	$(MAKE) --no-print-directory loom
-	$(MAKE) --no-print-directory fuzz TIME=$(FUZZ_IN_TEST_SECONDS) TARGET= INPUT= INSTALL=no
 
 check:
 	cargo fmt --all --check
@@ -87,10 +83,9 @@ fuzz: install-test
 bench: install-bench
 	@cargo build --release --quiet $(BINARIES) >&2
 	@$(GUESTS) --with-hostile >&2
-	@cargo build --release --quiet --package pinion-bench >&2
+	@cargo build --release --quiet --workspace --bin pinion-bench >&2
 	@tests/bench/run.sh "$(or $(NAME),$(FIGURES))" $(if $(NAME),,--tuning both) $(ARGS)
 
-# With the features that all packages together ask for, as the tests have them.
 counts: install-test
 	@cargo build --release --quiet --workspace --bin pinion-counts >&2
 	@$(GUESTS) >&2
@@ -145,7 +140,7 @@ clean:
 help:
 	@echo "make build              piniond, pinion, pinion-builder, and the sample functions"
 	@echo "make run [HOST=1]       a tour: a node, three clients, and the FWP that each gets"
-	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation, a minute of fuzzing"
+	@echo "make test               formatting, lints, all tests, models of the lock-free parts, documentation"
 	@echo "make check              formatting, lints and documentation only"
 	@echo "make check-engine       whether Cargo.lock has the newest patch of wasmtime's line; asks the registry, so make test does not"
 	@echo "make test-unit          tests beside the code; TEST=NAME for some of them"
