@@ -60,6 +60,13 @@ clean_up() {
     [ -z "$folder" ] || rm -rf "$folder"
 }
 
+# Whether a tour that was killed has left its namespace: its loopback interface names the process.
+is_left_behind() {
+    local tour
+    tour=$(ip -n $namespace link show dev lo 2>/dev/null | sed -n 's/^ *alias tour of process //p')
+    [ -n "$tour" ] && ! kill -0 "$tour" 2>/dev/null && [ -z "$(ip netns pids $namespace)" ]
+}
+
 check_machine() {
     [ "$(id -u)" = 0 ] || die "a network device takes root to make: run this as root"
     cd "$(dirname "$0")/../.."
@@ -77,6 +84,8 @@ check_machine() {
         [ ! -e /sys/class/net/$device ] || die "the host has an interface $device already: remove it, or go without HOST=1"
         [ -z "$(ip route show root 10.77.0.0/24)" ] \
             || die "the host has a route for 10.77.0.0/24 already, which the tour uses: go without HOST=1"
+    elif is_left_behind; then
+        ip netns del $namespace
     elif [ -e /run/netns/$namespace ]; then
         die "there is a network namespace $namespace already: remove it with \`ip netns del $namespace\` if it is no longer needed"
     fi
@@ -89,7 +98,7 @@ start_node() {
     if ! on_host; then
         ip netns add $namespace
         made_namespace=yes
-        ip -n $namespace link set lo up
+        ip -n $namespace link set dev lo up alias "tour of process $$"
         where="namespace = \"$namespace\""
     fi
     cat >"$folder/piniond.toml" <<CONFIG

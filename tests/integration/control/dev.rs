@@ -13,7 +13,7 @@ use pinion_tests::network::bed::{NODE, TENANT, turn};
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::product::build::{program, sample};
 use pinion_tests::product::manifest::Manifest;
-use pinion_tests::product::tenant::{new_crate, pinion, set_up};
+use pinion_tests::product::tenant::{change, new_crate, pinion, set_up};
 use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -401,12 +401,11 @@ fn a_source_change_is_served_once_it_builds_and_ctrl_c_leaves_nothing() {
     until_answered(&namespace, b"Hello", b"HELLO");
 
     let source = made.join("src/lib.rs");
-    let text = fs::read_to_string(&source).expect("the crate has a source");
-    fs::write(&source, text.replace("make_ascii_uppercase", "make_ascii_lowercase")).expect("it can be changed");
+    change(&source, "make_ascii_uppercase", "make_ascii_lowercase");
     dev.until_said("module/my-function configured");
     until_answered(&namespace, b"Hello", b"hello");
 
-    fs::write(&source, text.replace("text.make_ascii_uppercase();", "text.make_it_so();")).expect("it can be changed");
+    change(&source, "make_ascii_lowercase", "make_it_so");
     dev.until_said("has not built the function");
     assert!(dev.said().contains("error[E0599]"), "{}", dev.said());
     until_answered(&namespace, b"Hello", b"hello");
@@ -429,14 +428,13 @@ fn a_function_in_c_is_built_again_at_each_change_and_served_once_it_builds() {
     let namespace = Namespace::new("dev");
     let (folder, made) = new_crate("c");
     let source = made.join("src/function.c");
-    let text = fs::read_to_string(&source).expect("the function has a source");
-    fs::write(&source, text.replace("toupper(", "make_it_so(")).expect("it can be changed");
+    change(&source, "toupper(", "make_it_so(");
     let mut dev = Dev::start(&namespace, &made, folder.path());
     dev.until_said("make has not built the function");
-    fs::write(&source, &text).expect("it can be changed");
+    change(&source, "make_it_so(", "toupper(");
     dev.until_said("rule/my-function created");
     until_answered(&namespace, b"Hello", b"HELLO");
-    fs::write(&source, text.replace("toupper(", "tolower(")).expect("it can be changed");
+    change(&source, "toupper(", "tolower(");
     dev.until_said("module/my-function configured");
     until_answered(&namespace, b"Hello", b"hello");
     // The outputs of make do not count as a change.

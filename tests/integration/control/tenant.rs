@@ -12,7 +12,7 @@ use pinion_tests::network::bed::{Bed, Device, NODE, TENANT};
 use pinion_tests::product::build::{hostile, program, sample};
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;
-use pinion_tests::product::tenant::{new_crate, pinion};
+use pinion_tests::product::tenant::{change, new_crate, pinion};
 use pinion_tests::traffic::ping::ping;
 use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
@@ -118,8 +118,7 @@ fn a_new_packet_filter_is_tested_built_and_checked() {
     test_natively(&made);
     let built = run(&mut pinion(&made, &["build"]));
     assert!(built.contains("from a snapshot"), "{built}");
-    let manifest = std::fs::read_to_string(made.join("pinion.toml")).expect("the crate has a manifest");
-    std::fs::write(made.join("pinion.toml"), manifest.replace("53 443", "53 http")).expect("it can be changed");
+    change(&made.join("pinion.toml"), "53 443", "53 http");
     let error = refused(&output(&mut pinion(&made, &["check"])));
     assert!(error.contains("chain demo/my-function: stage 0") && error.contains("\"http\" is no port"), "{error}");
 }

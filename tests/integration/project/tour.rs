@@ -16,6 +16,13 @@ fn traces() -> Vec<&'static str> {
     TRACES.into_iter().filter(|path| Path::new(path).exists()).collect()
 }
 
+/// Returns the command lines that contain the path of a folder.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
+    let commands = processes.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
+    commands.filter(|command| command.contains(&*folder.to_string_lossy())).collect()
+}
+
 /// Returns the commands that the README tells users to paste while the tour's node runs.
 fn pasted() -> String {
     let readme = fs::read_to_string(workspace().join("README.md")).expect("there is a README");
@@ -27,7 +34,6 @@ fn pasted() -> String {
 #[test]
 fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
     let _turn = turn();
-    assert_eq!(traces(), Vec::<&str>::new(), "the tour is running already");
     let mut tour = Tour::start();
     for client in ["10.77.0.1", "10.77.0.11", "10.77.0.12", "fd77::1"] {
         let fwps = tour.shown.lines().filter(|line| line.split_whitespace().any(|word| word == client));
@@ -68,16 +74,13 @@ fn the_tour_shows_an_fwp_of_each_client_works_when_pasted_and_leaves_nothing() {
     until("end of the tour", SOON, || tour.ended());
     assert_eq!(traces(), Vec::<&str>::new());
     assert!(!folder.exists(), "{} is still there", folder.display());
-    let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
-    let commands = processes.filter_map(|process| fs::read_to_string(process.path().join("cmdline")).ok());
-    let of_tour = |command: &String| command.contains(&*folder.to_string_lossy());
-    assert_eq!(commands.filter(of_tour).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(processes_of(&folder), Vec::<String>::new());
 }
 
 #[test]
 fn a_tour_that_cannot_start_says_why_in_a_sentence_and_leaves_nothing() {
     let _turn = turn();
-    assert_eq!(traces(), Vec::<&str>::new(), "the tour is running already");
+    let before = traces();
     // The unprivileged user may not be allowed to open the script by its path.
     let script = File::open(workspace().join("samples/tour/run.sh")).expect("the tour is there");
     let mut command = Command::new("setpriv");
@@ -86,5 +89,20 @@ fn a_tour_that_cannot_start_says_why_in_a_sentence_and_leaves_nothing() {
     let errors = String::from_utf8_lossy(&unprivileged.stderr);
     assert_eq!(unprivileged.status.code(), Some(2), "{errors}");
     assert!(errors.lines().count() == 1 && errors.contains("root"), "{errors}");
+    assert_eq!(traces(), before);
+}
+
+#[test]
+fn what_a_killed_tour_has_left_is_removed_by_the_next() {
+    let _turn = turn();
+    let mut killed = Tour::start();
+    let folder = killed.folder().to_owned();
+    killed.kill();
+    until("end of the tour", SOON, || killed.ended());
+    until("end of its node", SOON, || processes_of(&folder).is_empty().then_some(()));
+    assert_eq!(traces(), ["/run/netns/pinion"]);
+    let next = Tour::start();
+    drop(next);
     assert_eq!(traces(), Vec::<&str>::new());
+    fs::remove_dir_all(folder).expect("a killed tour leaves its folder");
 }

@@ -55,3 +55,14 @@ pub fn new_crate(template: &str) -> (TempDir, PathBuf) {
     let made = folder.path().join("my-function");
     (folder, made)
 }
+
+/// Replaces a text in a file, as somebody does in an editor.
+///
+/// # Panics
+/// If the file does not contain the text, or cannot be changed.
+#[track_caller]
+pub fn change(file: &Path, old: &str, new: &str) {
+    let text = std::fs::read_to_string(file).expect("it can be read");
+    assert!(text.contains(old), "{} has no {old:?}", file.display());
+    std::fs::write(file, text.replace(old, new)).expect("it can be changed");
+}

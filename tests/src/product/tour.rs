@@ -66,6 +66,14 @@ impl Tour {
         kill_process_group(Pid::from_child(&self.script), Signal::INT).expect("a child can be signalled");
     }
 
+    /// Kills it, so that it cannot clean up.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn kill(&self) {
+        kill_process(Pid::from_child(&self.script), Signal::KILL).expect("a child can be signalled");
+    }
+
     /// Returns whether it has ended.
     ///
     /// # Panics
