@@ -53,12 +53,18 @@ impl Narrows {
 
 /// The error of a router about a frame; `change` may change what it quotes.
 fn too_big(frame: &[u8], mtu: u16, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let is_v4 = Ip::of(frame).unwrap().addresses.source().is_ipv4();
+    error(frame, if is_v4 { (3, 4) } else { (2, 0) }, mtu, change)
+}
+
+/// The same with another type and code.
+fn error(frame: &[u8], (kind, code): (u8, u8), mtu: u16, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let ip = Ip::of(frame).unwrap();
     let (is_v4, packet) = (ip.addresses.source().is_ipv4(), ip.packet(frame).unwrap());
     let mut quoted = packet[..if is_v4 { 20 + 8 } else { 40 + 20 }].to_vec();
     change(&mut quoted);
     let ([high, low], back_to) = (mtu.to_be_bytes(), ip.addresses.source());
-    let (router, kind, code) = if is_v4 { (ROUTER_V4, 3, 4) } else { (ROUTER_V6, 2, 0) };
+    let router = if is_v4 { ROUTER_V4 } else { ROUTER_V6 };
     let macs = macs(frame).unwrap().reversed();
     let error = Frame::icmp(router, back_to, kind, code, [0, 0, high, low]).payload(&quoted);
     error.macs(macs.source, macs.destination).bytes()
@@ -210,4 +216,36 @@ fn a_segment_that_is_lost_twice_does_not_make_packets_smaller() {
     network.let_pass_ns(10_000_000_000);
     assert!(network.received(client) == bytes);
     assert_eq!(narrows.longest.get(), 1500);
+}
+
+/// RFC 9293, section 3.9.2.2; RFC 5461, section 4: routes come and go.
+#[test]
+fn no_other_error_of_a_router_or_a_host_ends_a_connection() {
+    let v4 = [(3, 0), (3, 1), (3, 2), (3, 3), (3, 9), (3, 13), (4, 0), (11, 0), (11, 1), (12, 0)];
+    let v6 = [(1, 0), (1, 1), (1, 3), (1, 4), (3, 0), (4, 1)];
+    let clients: [(IpAddr, SocketAddr); 2] = [(self::v4(1), at_v4(7)), ("fd77::11".parse().unwrap(), at_v6(7))];
+    for ((from, to), kinds) in clients.into_iter().zip([&v4[..], &v6]) {
+        let mut network = echoes();
+        let client = connected(&mut network, from, to);
+        let bytes = pattern(3_000);
+        for of_kind in kinds {
+            // Each about segments that are on their way.
+            let narrows = Narrows::on(&mut network, 0);
+            network.send(client, &bytes);
+            network.settle();
+            let refused = narrows.refused.take();
+            assert!(!refused.is_empty());
+            for frame in refused {
+                network.deliver(&error(&frame, *of_kind, 0, |_| ()));
+            }
+            Narrows::on(&mut network, 1500);
+            let mut received = Vec::new();
+            network.until(|network| {
+                received.extend(network.received(client));
+                assert!(!network.is_closed(client), "{of_kind:?} from {from}");
+                received.len() >= bytes.len()
+            });
+            assert!(received == bytes);
+        }
+    }
 }
