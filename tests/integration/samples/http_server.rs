@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 
 use pinion_tests::machine::process::run;
 use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6};
-use pinion_tests::traffic::web::{assert_no_connection_is_left, curl, filled, serve};
+use pinion_tests::traffic::web::{assert_no_connection_is_left, assert_slow_clients_are_closed, curl, filled, serve};
 use pinion_tests::until::{SOON, until};
 
 const CONFIG: &str = "page / hello\nfill /big 5242880\nfill /some 10000\n";
@@ -124,16 +125,24 @@ fn curl_gets_parts_of_files_and_asks_for_changed_ones_only() {
 
 #[test]
 fn a_client_that_reads_too_slowly_is_reset_and_others_are_served() {
+    /// Those of `slowhttptest`, which reads some bytes now and then.
+    const SLOW: u32 = 60;
     let bed = Bed::new(Device::Tap);
-    serve(&bed, "shared", &format!("config = {CONFIG:?}"), "");
-    let client = &bed.clients[0];
+    serve(&bed, "shared", &format!("config = {:?}", format!("connections 256\n{CONFIG}")), "memory_limit_kib = 32768");
+    let [client, reading, quick] = &bed.clients[..] else { panic!("a bed has three clients") };
     let address: SocketAddr = format!("{NODE}:80").parse().unwrap();
     let mut slow = client.namespace.inside(|| TcpStream::connect(address).expect("the server listens"));
     slow.write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3).as_slice()).unwrap();
     slow.set_nonblocking(true).unwrap();
-    // Nothing is read until the server gives up, after a minute, though the kernel has acknowledged what its buffer holds.
-    until("end of the slow connection", 3 * SOON, || slow.take_error().expect("the socket's state is known"));
-    assert_eq!(curl(client, &[&format!("http://{NODE}/")]), "hello\n");
+    thread::scope(|scope| {
+        let words = ["-X", "-w", "512", "-y", "1024", "-n", "5", "-z", "512", "-k", "3"];
+        scope.spawn(move || assert_slow_clients_are_closed(reading, SLOW, &words));
+        // Nothing is read until the server gives up, after a minute, though the kernel has acknowledged what its buffer holds.
+        until("end of the slow connection", 3 * SOON, || {
+            assert_eq!(curl(quick, &[&format!("http://{NODE}/")]), "hello\n");
+            slow.take_error().expect("the socket's state is known")
+        });
+    });
     let mut taken = Vec::new();
     let _ = slow.read_to_end(&mut taken);
     assert!(taken.len() < 3 * BIG_BYTES, "{} bytes", taken.len());

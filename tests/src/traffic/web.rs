@@ -1,6 +1,6 @@
-//! `http-server` at a bed's node, and `curl` as its client.
+//! `http-server` at a bed's node, with `curl` and `slowhttptest` as its clients.
 
-use crate::machine::process::run;
+use crate::machine::process::{output, run};
 use crate::network::bed::{Bed, Client, NODE, NODE_V6, TENANT};
 use crate::product::build;
 use crate::product::manifest::Manifest;
@@ -52,4 +52,22 @@ pub fn assert_no_connection_is_left(client: &Client) {
         let waits = run(client.namespace.command("ss").args(["--tcp", "--no-header", "state", "established"]));
         waits.trim().is_empty().then_some(())
     });
+}
+
+/// Opens so many connections at once by `slowhttptest`, in the mode that `words` select, with requests for `/some`. Waits until the server
+/// has closed all of them.
+///
+/// # Panics
+/// If connections are left after 150 s, or if `slowhttptest` could not have a request of its own answered in the meantime.
+#[track_caller]
+pub fn assert_slow_clients_are_closed(client: &Client, connections: u32, words: &[&str]) {
+    let (connections, url) = (connections.to_string(), format!("http://{NODE}/some"));
+    let mut command = client.namespace.command("slowhttptest");
+    command.args(["-c", &connections, "-r", &connections, "-i", "2", "-p", "60", "-l", "150", "-u", &url]).args(words);
+    let said = String::from_utf8_lossy(&output(&mut command).stdout).into_owned();
+    let line = |name: &str| said.lines().rev().find(|line| line.contains(name)).unwrap_or_default();
+    assert!(line("Exit status:").contains("No open connections left"), "{words:?}: {said}");
+    let availability: Vec<&str> = said.lines().filter(|line| line.contains("service available:")).collect();
+    let is_available = !availability.is_empty() && availability.iter().all(|line| line.contains("YES"));
+    assert!(is_available && line("error:").ends_with(" 0"), "{words:?}: {said}");
 }
