@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 samples=(balancer delay firewall http-server icmp-echo lpm-router macswap memcached monitor nat notebook packet-filter policer tcp-echo udp-echo word-count)
 samples_c=(monitor-c packet-filter-c)
 samples_go=(icmp-echo-go)
-select=("${samples[@]/#/--package=}" --lib)
+select=("${samples[@]/#/--package=}" --package=pinion-c-net --lib)
 if [ "${1:-}" = --with-hostile ]; then
     select+=(--package pinion-hostile-guests --examples)
 fi
@@ -37,7 +37,8 @@ esac
 # make_c FOLDER MODULE [SETTING...]: a guest in C.
 make_c() {
     # The flags of the make that runs this script are not meant for these builds.
-    MAKEFLAGS= make --no-print-directory --silent -C "$1" module MODULE="$PWD/target/$guest_target/guest/$2.wasm" "${@:3}"
+    MAKEFLAGS= make --no-print-directory --silent -C "$1" module MODULE="$PWD/target/$guest_target/guest/$2.wasm" \
+        NET_LIBRARY="$PWD/target/$guest_target/guest/libpinion_net.a" "${@:3}"
 }
 for sample in "${samples_c[@]}"; do
     make_c "samples/$sample" "${sample//-/_}"

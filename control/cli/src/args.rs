@@ -366,6 +366,8 @@ pub(crate) struct Builder {
 pub(crate) enum Template {
     /// Answers UDP datagrams, in C
     C,
+    /// A service over TCP: answers lines, in C
+    CService,
     /// A service over TCP: answers requests
     Endpoint,
     /// Passes packets to some ports, and drops others

@@ -86,6 +86,25 @@ fn a_new_function_in_c_names_itself_and_its_sdk() {
 }
 
 #[test]
+fn a_new_service_in_c_names_itself_and_its_sdk_and_asks_for_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let sdk = checkout().join("guest-sdk/c");
+    let output = pinion(folder.path(), &["new", "my-service", "--template", "c-service"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "my-service/ is there. Next:\n  cd my-service\n  pinion build\n  pinion apply\n"
+    );
+    let made = folder.path().join("my-service");
+    for file in ["Makefile", ".gitignore", "README.md", "pinion.toml", "src/service.c"] {
+        let text = fs::read_to_string(made.join(file)).unwrap();
+        assert!(!text.contains("{{"), "{file}: {text}");
+    }
+    let makefile = fs::read_to_string(made.join("Makefile")).unwrap();
+    assert!(makefile.contains(&format!("NET := 1\n\ninclude {}/pinion.mk", sdk.display())), "{makefile}");
+}
+
+#[test]
 fn without_an_sdk_beside_the_program_new_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("prefix/bin/pinion");

@@ -1,6 +1,5 @@
 /* The module's exported entry points. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "internal.h"
 
@@ -12,12 +11,10 @@ static int32_t prepare(void)
         return pinion_refuse("a function has one of .packet, .batch and .run, and this has %d of them", forms);
     if (pinion_module_.function.run && pinion_module_.function.expire)
         return pinion_refuse("a function with .run waits by pinion_wait_until, and its .expire would never be called");
-    const size_t len = pinion_host_config(NULL, 0);
-    uint8_t *config = malloc(len + 1);
+    size_t len;
+    uint8_t *config = pinion_read_config(&len);
     if (!config)
-        return pinion_refuse("there is no memory for a configuration of %zu bytes", len);
-    pinion_host_config(config, len);
-    config[len] = 0;
+        return PINION_INIT_STATUS_CONFIG_REFUSED;
     int refused = 0;
     if (pinion_module_.function.init)
         refused = pinion_module_.function.init(config, len);
@@ -36,10 +33,7 @@ int32_t pinion_prepare(void)
 
 #if defined(__wasm__)
 
-/* Only the node calls these. */
-#define EXPORT(name, declaration) __attribute__((export_name(name))) declaration; declaration
-#define TEXT_OF(number) #number
-#define TEXT(number) TEXT_OF(number)
+#include "export.h"
 
 static struct pinion_pool_header header;
 

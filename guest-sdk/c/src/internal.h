@@ -16,6 +16,17 @@ enum {
     PINION_KEPT = 3,
 };
 
+/* pool.c, or net/frames.c: where packets lie. */
+
+/* Returns the number of a packet's slot. */
+uint32_t pinion_slot_of(const pinion_packet *packet);
+/* Gives a packet of the function's to the node, by an output or as PINION_PORT_REPLY and PINION_PORT_DROP say. Called once per packet: from
+ * here on the node owns the slot. */
+void pinion_give_back(pinion_packet *packet, uint16_t port);
+/* Takes one of the function's own slots for a packet that goes this way, with neither offset nor length yet. Returns NULL if all of them are
+ * in use. */
+pinion_packet *pinion_take_own(pinion_way way);
+
 /* pool.c: called when a module starts, and after each wait. */
 
 /* Initialises the pool and clears deadline and finish, as requests from before the snapshot would count in every instance. */
@@ -37,6 +48,10 @@ uint32_t pinion_loop(void);
 
 /* entry.c: reads the configuration and calls the function's `init`. Returns an `enum pinion_init_status`. */
 int32_t pinion_prepare(void);
+
+/* config.c: returns the configuration, followed by a zero that is not counted in the length. Returns NULL, after it has refused it, if there
+ * is no memory. */
+uint8_t *pinion_read_config(size_t *len);
 
 /* log.c. */
 

@@ -106,6 +106,7 @@
 //!     fragments.rs    Fragments                 datagrams in fragments, in whatever order these come
 //!   config.rs         parse                     configurations with names and types, by the feature `config`
 //!   net.rs            Server, Program           sockets: connections and datagrams, by the feature `net`
+//!   foreign.rs        numbers and slots           for SDKs of other languages that are built on this one
 //!   testing.rs        Harness, LoopHarness      a fake node for native tests
 //!     capture.rs      Capture                   pcap files, by the feature `pcap`
 //!     chain.rs        Chain                     several functions, one after another
@@ -122,6 +123,9 @@ mod tables;
 
 #[cfg(feature = "config")]
 pub mod config;
+#[cfg(feature = "net")]
+#[doc(hidden)]
+pub mod foreign;
 #[cfg(feature = "net")]
 pub mod net;
 #[cfg(not(target_family = "wasm"))]
@@ -274,7 +278,7 @@ macro_rules! __export_module {
 #[doc(hidden)]
 pub mod __private {
     #[cfg(target_family = "wasm")]
-    pub use crate::functions::guest::{FunctionCell, init, initialize, metrics, run};
+    pub use crate::functions::guest::{FunctionCell, init, initialize, metrics, report_panics, run};
     pub use crate::packets::pool::{PoolMemory, checked_own_slots, checked_slot_count};
 }
 

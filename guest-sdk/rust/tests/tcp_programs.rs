@@ -183,3 +183,42 @@ fn peers_that_reset_before_accept_free_their_slot_and_port() {
     });
     assert!(ended.unwrap().is_err());
 }
+
+/// Gives up on a first peer after a second, sleeps for one, accepts on the second of two ports, and aborts that connection.
+struct Timed;
+
+impl Program for Timed {
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self, Settings { tcp_ports: vec![9, 10], ..Settings::default() }))
+    }
+
+    fn run(&mut self, net: &Net<'_>) -> std::io::Result<()> {
+        let second = Duration::from_secs(1);
+        assert_eq!(net.accept_timeout(second).unwrap_err().kind(), ErrorKind::TimedOut);
+        let slept_ns = clock::now_ns() + 1_000_000_000;
+        net.sleep(second)?;
+        assert!(clock::now_ns() >= slept_ns);
+        assert_eq!(net.accept_on_timeout(10, second).unwrap_err().kind(), ErrorKind::TimedOut);
+        let (stream, _) = net.accept_timeout(second)?;
+        assert_eq!(stream.local_addr(), at_v4(9));
+        stream.abort();
+        net.sleep(second)
+    }
+}
+
+#[test]
+fn a_program_accepts_in_limited_time_sleeps_while_its_peers_are_served_and_aborts() {
+    let (mut client, mut begun, mut was_connected) = (None, None, false);
+    let ended = play::<Timed>(b"", |network| {
+        let begun_ns = *begun.get_or_insert_with(clock::now_ns);
+        // While the program sleeps.
+        if client.is_none() && clock::now_ns() - begun_ns >= 1_000_000_000 {
+            client = Some(network.connect(v4(1), at_v4(9)));
+            network.settle();
+            was_connected = network.is_connected(client.unwrap());
+        }
+        was_connected && network.is_closed(client.unwrap())
+    });
+    assert!(ended.unwrap().is_err(), "the client's connection was reset, which ended the test");
+    assert!(was_connected);
+}

@@ -44,7 +44,7 @@ struct check_case {
 static char problem[400];
 
 /* Runs the case that a message names, and answers. */
-static void check_answer(pinion_packet *packet, const struct check_case *cases, size_t count)
+static inline void check_answer(pinion_packet *packet, const struct check_case *cases, size_t count)
 {
     uint8_t *payload;
     size_t len;

@@ -11,10 +11,11 @@ use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.
-const HOUSE: [(&str, &[&str]); 35] = [
+const HOUSE: [(&str, &[&str]); 36] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
+    ("pinion-c-net", &["pinion-abi", "pinion-sdk"]),
     ("pinion-mma", &["pinion-abi"]),
     ("pinion-text", &[]),
     ("pinion-dpdk-sys", &[]),

@@ -38,6 +38,16 @@ pub fn hostile(name: &str) -> PathBuf {
     artifact(&guests().join("examples").join(name).with_extension("wasm"))
 }
 
+/// Returns the path of the library in Rust for guests in C with sockets.
+///
+/// # Panics
+/// If it has not been built.
+#[track_caller]
+#[must_use]
+pub fn net_library() -> PathBuf {
+    artifact(&guests().join("libpinion_net.a"))
+}
+
 fn guests() -> &'static Path {
     Path::new("wasm32-wasip1/guest")
 }

@@ -47,6 +47,13 @@ const C: &[TemplateFile] = &[
     TemplateFile { path: "src/function.c", text: include_str!("../../templates/c/function.c.in") },
     TemplateFile { path: "tests/frames.c", text: include_str!("../../templates/c/frames.c.in") },
 ];
+const C_SERVICE: &[TemplateFile] = &[
+    TemplateFile { path: "Makefile", text: include_str!("../../templates/c-service/Makefile.in") },
+    TemplateFile { path: ".gitignore", text: include_str!("../../templates/c/gitignore.in") },
+    TemplateFile { path: "README.md", text: include_str!("../../templates/c-service/README.md.in") },
+    TemplateFile { path: "pinion.toml", text: include_str!("../../templates/c-service/pinion.toml.in") },
+    TemplateFile { path: "src/service.c", text: include_str!("../../templates/c-service/service.c.in") },
+];
 const ENDPOINT: &[TemplateFile] = template!("endpoint");
 const PACKET_FILTER: &[TemplateFile] = template!("packet-filter");
 const RESPONDER: &[TemplateFile] = template!("responder");
@@ -62,11 +69,13 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let tenant = tenant.map_or(TENANT, TenantName::as_str);
     let folder = PathBuf::from(name);
-    let (files, dependency, tested_by) = match template {
-        Template::C => (C, c_sdk(sdk)?, "make test"),
-        Template::Endpoint => (ENDPOINT, rust_sdk(sdk, &["net"])?, "cargo test"),
-        Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk, &[])?, "cargo test"),
-        Template::Responder => (RESPONDER, rust_sdk(sdk, &[])?, "cargo test"),
+    let (files, dependency, test) = match template {
+        Template::C => (C, c_sdk(sdk)?, "  make test\n"),
+        // It has no native tests.
+        Template::CService => (C_SERVICE, c_sdk(sdk)?, ""),
+        Template::Endpoint => (ENDPOINT, rust_sdk(sdk, &["net"])?, "  cargo test\n"),
+        Template::PacketFilter => (PACKET_FILTER, rust_sdk(sdk, &[])?, "  cargo test\n"),
+        Template::Responder => (RESPONDER, rust_sdk(sdk, &[])?, "  cargo test\n"),
     };
     check_empty(&folder)?;
     let crate_name = name.replace('-', "_");
@@ -77,7 +86,7 @@ pub(super) fn run(
         fs::create_dir_all(path.parent().unwrap_or(&folder))?;
         fs::write(path, text)?;
     }
-    output::print(&format!("{name}/ is there. Next:\n  cd {name}\n  {tested_by}\n  pinion build\n  pinion apply"))
+    output::print(&format!("{name}/ is there. Next:\n  cd {name}\n{test}  pinion build\n  pinion apply"))
 }
 
 /// The location of an SDK in a checkout, or in a folder within it, and the file that identifies it.

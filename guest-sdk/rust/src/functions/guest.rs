@@ -5,7 +5,7 @@ use crate::packets::pool::Pool;
 use crate::{BATCH_PACKETS_MAX, Batch, Function, Slots, clock};
 
 #[cfg(target_family = "wasm")]
-pub use entry::{FunctionCell, init, initialize, metrics, run};
+pub use entry::{FunctionCell, init, initialize, metrics, report_panics, run};
 
 /// Runs the function after a wait: hands it the packets among `fresh` newly published descriptors, and calls `expire` if its deadline has
 /// passed, unless it finishes before that. Returns how many descriptors are left.
@@ -48,7 +48,7 @@ mod entry {
 
     /// `pinion_init`.
     pub fn init<F: Looping>(cell: &FunctionCell<F>) -> i32 {
-        panic::set_hook(Box::new(report_and_end));
+        report_panics();
         match F::init(&calls::config()) {
             Ok(function) => {
                 cell.replace(Some(function));
@@ -59,6 +59,11 @@ mod entry {
                 InitStatus::ConfigRefused as i32
             }
         }
+    }
+
+    /// Reports panics to the node from now on.
+    pub fn report_panics() {
+        panic::set_hook(Box::new(report_and_end));
     }
 
     /// `pinion_run`. Returns when the function has finished: the node then takes the contents of the transmit ring.

@@ -14,7 +14,7 @@ use super::link::{Flow, Link, ip_is_right};
 use super::outbound::FlowId;
 use crate::headers::Headers;
 use crate::packets::udp;
-use crate::{Checksum, Packet, Slots};
+use crate::{Checksum, Packet, Slots, Way};
 
 /// A UDP datagram to one of the function's [ports](super::Settings::udp_ports), or that answers one of its flows, whole and with a right
 /// checksum.
@@ -105,6 +105,16 @@ impl UdpPeer {
     /// Returns the far end of a flow of the function's own.
     pub(super) fn of_flow(flow: Flow, link: Link) -> Self {
         Self { flow, link }
+    }
+
+    /// Returns the peer with these addresses, to which frames go with this Ethernet header and by this way. `None` if there is no such peer.
+    pub(crate) fn of_parts(address: SocketAddr, local: SocketAddr, header: &[u8], way: Way) -> Option<Self> {
+        Some(Self { flow: Flow::between(address, local)?, link: Link::with_header(header, way)? })
+    }
+
+    /// Returns the Ethernet header of frames to the peer, and the way by which they go.
+    pub(crate) fn link(&self) -> (&[u8], Way) {
+        (self.link.bytes(), self.link.way())
     }
 
     /// Returns the peer's address and port.

@@ -49,7 +49,7 @@ pub enum IpVersion {
 
 /// The number of a lookup, which no other lookup of the instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LookupId(u64);
+pub struct LookupId(pub(crate) u64);
 
 /// Why a name was not resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

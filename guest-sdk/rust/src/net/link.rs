@@ -15,6 +15,8 @@ use crate::{Checksum, Packet, Way};
 
 /// Addresses, two VLAN tags, and the type of what follows.
 const HEADER_MAX: usize = 12 + 2 * 4 + 2;
+/// The same without tags.
+const HEADER_MIN: usize = 12 + 2;
 const IPV6_HEADER: usize = 40;
 
 /// The two endpoints of a connection, in the peer's direction: the peer is the source.
@@ -99,11 +101,17 @@ impl Link {
     /// That of no peer: nothing is sent by it.
     pub(super) const NONE: Self = Self { bytes: [0; HEADER_MAX], len: 0, way: Way { number: 0, port: 0 } };
 
+    /// Returns the link of frames with this header. `None` if it is no Ethernet header with two VLAN tags at most.
+    pub(super) fn with_header(header: &[u8], way: Way) -> Option<Self> {
+        let mut link = Self { len: header.len() as u8, way, ..Self::NONE };
+        link.bytes.get_mut(..header.len())?.copy_from_slice(header);
+        (header.len() >= HEADER_MIN).then_some(link)
+    }
+
     /// Returns the link of an answer to a frame with this header that came by this way. `None` if the frame came from or to a group
     /// address: such a frame is not answered.
     pub(super) fn answering(header: &[u8], way: Way) -> Option<Self> {
-        let mut link = Self { len: header.len() as u8, way, ..Self::NONE };
-        link.bytes.get_mut(..header.len())?.copy_from_slice(header);
+        let mut link = Self::with_header(header, way)?;
         let (addresses, _) = link.bytes.split_first_chunk_mut::<12>()?;
         addresses.rotate_left(6);
         (addresses[0] & 1 == 0 && addresses[6] & 1 == 0).then_some(link)

@@ -63,11 +63,11 @@ impl From<(SocketAddr, Via)> for Target {
 
 /// The number of a connection, which no other connection of the instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub(super) u64);
+pub struct StreamId(pub(crate) u64);
 
 /// The number of a UDP flow that the function has opened, which no other flow of the instance has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FlowId(pub(super) u64);
+pub struct FlowId(pub(crate) u64);
 
 /// What happens to a [UDP flow](super::Sockets::open_udp). Datagrams that answer it come to
 /// [`Service::datagram`](super::Service::datagram).

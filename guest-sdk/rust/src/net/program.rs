@@ -19,7 +19,7 @@ pub use udp::{UdpFlow, UdpSocket};
 
 use super::outbound::Target;
 use super::protocols::Taken;
-use super::{Datagram, IpVersion, OWN_SLOTS, Settings, Sockets};
+use super::{Datagram, IpVersion, OWN_SLOTS, Settings, Sockets, UdpPeer};
 use crate::headers::Headers;
 use crate::{Batch, Function, InitError, Packet, Slots, clock};
 
@@ -81,6 +81,50 @@ pub trait Program: Sized + 'static {
     /// The error's message goes to the tenant's log, and the configuration is refused.
     fn init(config: &[u8]) -> Result<(Self, Settings), InitError>;
 
+    /// Called for each packet that is not for a socket, while the program waits, as [`Service::packet`](super::Service::packet) is: messages,
+    /// ICMP, what is addressed to other ports. The program itself is at work, so its state is not at hand. Without an implementation the
+    /// packet is [refused](Sockets::refuse).
+    ///
+    /// ```
+    /// use std::io::{self, Write};
+    ///
+    /// use pinion_sdk::net::testing::play;
+    /// use pinion_sdk::net::{Net, Program, Settings, Sockets};
+    /// use pinion_sdk::{InitError, Message, Packet};
+    ///
+    /// /// Greets over TCP, and answers calls.
+    /// struct Greeter;
+    ///
+    /// impl Program for Greeter {
+    ///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+    ///         Ok((Self, Settings { tcp_ports: vec![4000], ..Settings::default() }))
+    ///     }
+    ///
+    ///     fn packet(packet: Packet<'_>, sockets: Sockets<'_>) {
+    ///         match Message::of(packet) {
+    ///             Ok(message) => message.answer(b"hello, caller").expect("it is short"),
+    ///             Err(other) => sockets.refuse(other),
+    ///         }
+    ///     }
+    ///
+    ///     fn run(&mut self, net: &Net<'_>) -> io::Result<()> {
+    ///         net.accept()?.0.write_all(b"hello, client")
+    ///     }
+    /// }
+    ///
+    /// let mut answer = Vec::new();
+    /// play::<Greeter>(b"", |network| {
+    ///     let verdicts = network.harness.deliver(&[&pinion_sdk::testing::message(b"who are you?")]);
+    ///     answer = pinion_sdk::testing::payload(&verdicts[0].bytes).to_vec();
+    ///     true
+    /// })
+    /// .unwrap();
+    /// assert_eq!(answer, b"hello, caller");
+    /// ```
+    fn packet(packet: Packet<'_>, sockets: Sockets<'_>) {
+        sockets.refuse(packet);
+    }
+
     /// Runs once in each instance. When it returns, the instance ends as soon as all written data was acknowledged, or after 10 s.
     ///
     /// While the program computes without a wait, no segment is answered or acknowledged, and arriving packets fill its slots.
@@ -102,7 +146,9 @@ impl<P: Program> Hosted<P> {
     fn receive(&mut self, packet: Packet<'_>, slots: Slots<'_>, now_ns: u64) {
         let protocols = &mut self.backlog.protocols;
         let Ok(headers) = Headers::of(packet.data()) else {
-            protocols.hear_node(&packet, slots, now_ns);
+            if !protocols.hear_node(&packet, slots, now_ns) {
+                P::packet(packet, Sockets::new(protocols, slots));
+            }
             return;
         };
         match protocols.receive(&packet, &headers, slots, now_ns) {
@@ -112,7 +158,10 @@ impl<P: Program> Hosted<P> {
                     self.backlog.keep(&datagram);
                 }
             }
-            Taken::Other => Sockets::new(protocols, slots).about(&packet, &headers).refuse(packet),
+            Taken::Other => {
+                let sockets = Sockets::new(protocols, slots).about(&packet, &headers);
+                P::packet(packet, sockets);
+            }
         }
     }
 }
@@ -172,7 +221,16 @@ impl<'a> Net<'a> {
     ///
     /// On a node, none; in a test, that the test is over.
     pub fn accept(&self) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        self.accept_if(|_| true)
+        self.accept_if(None, |_| true)
+    }
+
+    /// As [`Net::accept`], but waits no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`], and as [`Net::accept`].
+    pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        self.accept_if(Some(deadline_after(timeout)), |_| true)
     }
 
     /// Waits until a peer has connected to this port. Peers of other ports wait on.
@@ -181,11 +239,24 @@ impl<'a> Net<'a> {
     ///
     /// As [`Net::accept`].
     pub fn accept_on(&self, port: u16) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        self.accept_if(|local| local.port() == port)
+        self.accept_if(None, |local| local.port() == port)
     }
 
-    fn accept_if(&self, is_wanted: impl Fn(SocketAddr) -> bool) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        let place = self.wait(None, |backlog| backlog.accepted(&is_wanted))?;
+    /// As [`Net::accept_on`], but waits no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TimedOut`], and as [`Net::accept`].
+    pub fn accept_on_timeout(&self, port: u16, timeout: Duration) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        self.accept_if(Some(deadline_after(timeout)), |local| local.port() == port)
+    }
+
+    fn accept_if(
+        &self,
+        until_ns: Option<u64>,
+        is_wanted: impl Fn(SocketAddr) -> bool,
+    ) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        let place = self.wait(until_ns, |backlog| backlog.accepted(&is_wanted))?;
         let stream = TcpStream::new(*self, place);
         let peer = stream.peer_addr();
         Ok((stream, peer))
@@ -279,6 +350,15 @@ impl<'a> Net<'a> {
         if has_port { Ok(UdpSocket::new(*self, port)) } else { Err(ErrorKind::AddrNotAvailable.into()) }
     }
 
+    /// Sends a datagram to a peer that has sent one, as [`UdpSocket::send_to`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`UdpSocket::send_to`].
+    pub fn send_to(&self, payload: &[u8], peer: &UdpPeer) -> io::Result<()> {
+        udp::send(self, payload, peer)
+    }
+
     /// Opens a UDP flow to an address that the chain is granted, and waits until the node has opened it; before the first packet as
     /// [`Net::connect`] does.
     ///
@@ -306,6 +386,19 @@ impl<'a> Net<'a> {
         self.wait(None, |backlog| backlog.protocols.has_way().then_some(()))?;
         let id = self.with(|backlog| backlog.protocols.resolve(name, version, None))?;
         Ok(self.wait(None, |backlog| backlog.answer(id))??)
+    }
+
+    /// Waits for this long. Meanwhile the stack answers and acknowledges segments as in every wait, where
+    /// [`std::thread::sleep`] suspends the whole instance.
+    ///
+    /// # Errors
+    ///
+    /// On a node, none; in a test, that the test is over.
+    pub fn sleep(&self, duration: Duration) -> io::Result<()> {
+        match self.wait(Some(deadline_after(duration)), |_| None::<()>) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(()),
+            ended => ended,
+        }
     }
 
     fn wait_for_a_way(&self, target: &Target, until_ns: Option<u64>) -> io::Result<()> {

@@ -208,7 +208,7 @@ impl<S: Service> Server<S> {
             service.connect_failed(id, error, Sockets::new(protocols, slots));
             return protocols.tcp.settle(place, slots, now_ns);
         }
-        let mut stream = Stream::new(protocols, place);
+        let mut stream = Stream::new(protocols, place, Some(slots));
         match news {
             News::Opened => *connection = Some(service.accept(&mut stream)),
             News::Connected => *connection = service.connected(stream.id(), &mut stream),

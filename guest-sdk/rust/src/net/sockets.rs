@@ -14,22 +14,27 @@ use crate::{Packet, Slots};
 pub struct Sockets<'a> {
     protocols: &'a mut Protocols,
     slots: Slots<'a>,
-    /// The slot of the packet that the call is about, and its way.
-    about: Option<(u16, Via)>,
-    /// The headers of that packet, if they are known.
-    headers: Option<&'a Headers>,
+    /// The way of the packet or the connection that the call is about.
+    via: Option<Via>,
+    /// The slot of the packet that the call is about, and its headers.
+    about: Option<(u16, &'a Headers)>,
 }
 
 impl<'a> Sockets<'a> {
     #[inline]
     pub(super) fn new(protocols: &'a mut Protocols, slots: Slots<'a>) -> Self {
-        Self { protocols, slots, about: None, headers: None }
+        Self { protocols, slots, via: None, about: None }
+    }
+
+    /// Makes the means for a call about something that came by this way.
+    pub(super) fn by(self, via: Via) -> Self {
+        Self { via: Some(via), ..self }
     }
 
     /// Makes the means for a call about a packet with these headers.
     #[inline]
     pub(super) fn about(self, packet: &Packet<'_>, headers: &'a Headers) -> Self {
-        Self { about: Some((packet.slot(), Via::of_known(packet, headers))), headers: Some(headers), ..self }
+        Self { about: Some((packet.slot(), headers)), via: Some(Via::of_known(packet, headers)), ..self }
     }
 
     /// Returns access to the function's own slots and to the packets that it holds.
@@ -138,6 +143,18 @@ impl<'a> Sockets<'a> {
         self.protocols.resolve(name, version, self.via())
     }
 
+    /// Returns whether the service has a connection of this number: open or being opened, and not closed by the service.
+    #[must_use]
+    pub fn has_stream(&self, stream: StreamId) -> bool {
+        self.protocols.tcp.has(stream)
+    }
+
+    /// Returns whether there is a UDP flow of this number, open or being opened.
+    #[must_use]
+    pub fn has_flow(&self, flow: FlowId) -> bool {
+        self.protocols.udp.entry_of(flow.0).is_some()
+    }
+
     /// Aborts a connection. [`Service::ready`](super::Service::ready) is called once more if it was open; there is no call if it was not.
     pub fn abort(&mut self, stream: StreamId) {
         self.protocols.tcp.abort_by_id(stream);
@@ -148,17 +165,17 @@ impl<'a> Sockets<'a> {
         self.protocols.tcp.wake(stream);
     }
 
-    /// Returns the way of the packet that the call is about. `None` if there is none.
+    /// Returns the way of the packet or the connection that the call is about. `None` if there is none.
     #[must_use]
     pub fn via(&self) -> Option<Via> {
-        self.about.map(|(_, via)| via)
+        self.via
     }
 
     /// Refuses a packet that is not for a socket: a segment of TCP is answered with a reset, if that is required (RFC 9293, section 3.10.7.1).
     /// Any other packet is dropped.
     pub fn refuse(&self, packet: Packet<'_>) {
-        match (self.about, self.headers) {
-            (Some((slot, _)), Some(headers)) if slot == packet.slot() => self.refuse_with(&packet, headers),
+        match self.about {
+            Some((slot, headers)) if slot == packet.slot() => self.refuse_with(&packet, headers),
             _ => Headers::of(packet.data()).into_iter().for_each(|headers| self.refuse_with(&packet, &headers)),
         }
         packet.discard();

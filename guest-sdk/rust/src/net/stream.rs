@@ -9,7 +9,8 @@ use smoltcp::socket::tcp::RecvError;
 use super::close::CloseReason;
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
 use super::protocols::Protocols;
-use super::{IpVersion, LookupId, ResolveError};
+use super::{IpVersion, LookupId, ResolveError, Sockets};
+use crate::Slots;
 
 /// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
 /// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed. An error
@@ -17,12 +18,71 @@ use super::{IpVersion, LookupId, ResolveError};
 pub struct Stream<'a> {
     protocols: &'a mut Protocols,
     place: u16,
+    /// `None` in a [`Program`](super::Program), which sees no `Stream` itself.
+    slots: Option<Slots<'a>>,
     is_left: bool,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(protocols: &'a mut Protocols, place: u16) -> Self {
-        Self { protocols, place, is_left: false }
+    pub(super) fn new(protocols: &'a mut Protocols, place: u16, slots: Option<Slots<'a>>) -> Self {
+        Self { protocols, place, slots, is_left: false }
+    }
+
+    /// Returns the function's other means, such as to send datagrams. By default what it opens leaves by the way of this connection's peer.
+    ///
+    /// ```
+    /// use std::io::Read;
+    ///
+    /// use pinion_sdk::net::testing::Network;
+    /// use pinion_sdk::net::{Datagram, Server, Service, Settings, Sockets, Stream, UdpPeer};
+    /// use pinion_sdk::InitError;
+    ///
+    /// /// Passes what comes by TCP on to the latest peer that has sent a datagram.
+    /// struct Bridge {
+    ///     peer: Option<UdpPeer>,
+    /// }
+    ///
+    /// impl Service for Bridge {
+    ///     type Connection = ();
+    ///
+    ///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+    ///         Ok((Self { peer: None }, Settings { tcp_ports: vec![7], udp_ports: vec![7], ..Settings::default() }))
+    ///     }
+    ///
+    ///     fn accept(&mut self, _stream: &mut Stream<'_>) {}
+    ///
+    ///     fn datagram(&mut self, datagram: Datagram<'_>, _sockets: Sockets<'_>) {
+    ///         self.peer = Some(datagram.peer());
+    ///         datagram.answer(b"noted");
+    ///     }
+    ///
+    ///     fn ready(&mut self, _connection: &mut (), stream: &mut Stream<'_>) {
+    ///         let mut bytes = [0; 100];
+    ///         let (Some(peer), Ok(count @ 1..)) = (self.peer, stream.read(&mut bytes)) else { return };
+    ///         let _ = peer.send_with(stream.sockets().slots(), |payload| {
+    ///             payload[..count].copy_from_slice(&bytes[..count]);
+    ///             Some(count)
+    ///         });
+    ///     }
+    /// }
+    ///
+    /// let mut network = Network::<Server<Bridge>>::new(b"").unwrap();
+    /// network.ask("10.0.0.1:5000".parse().unwrap(), "10.0.0.2:7".parse().unwrap(), b"");
+    /// let client = network.connect("10.0.0.3".parse().unwrap(), "10.0.0.2:7".parse().unwrap());
+    /// network.serve_udp("10.0.0.1:5000".parse().unwrap(), |_from, payload| {
+    ///     assert_eq!(payload, b"hello");
+    ///     vec![]
+    /// });
+    /// network.send(client, b"hello");
+    /// network.settle();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If no service was called with this connection.
+    pub fn sockets(&mut self) -> Sockets<'_> {
+        let (via, slots) = (self.via(), self.slots.expect("a service's connection has the function's slots"));
+        Sockets::new(self.protocols, slots).by(via)
     }
 
     /// Returns the connection's number, by which another one can [wake](Stream::wake) it.

@@ -207,7 +207,8 @@ impl UdpFlows {
     }
 
     /// Returns the entry of the flow with this number.
-    fn entry_of(&self, number: u64) -> Option<u16> {
+    /// Returns the entry of the flow with this number, if there is one.
+    pub(super) fn entry_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
         let entry = self.entries.get(usize::from(tag.index))?;
         (entry.own.is_some() && entry.serial == tag.serial && tag.kind == self.kind).then_some(tag.index)

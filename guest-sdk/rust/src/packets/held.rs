@@ -60,6 +60,12 @@ impl Held {
         Rc::ptr_eq(&self.kept, kept)
     }
 
+    /// Returns the descriptor as it would be taken up.
+    #[cfg(feature = "net")]
+    pub(crate) fn descriptor(&self) -> Descriptor {
+        self.descriptor.unwrap_or_default()
+    }
+
     /// Returns the descriptor as received, except for changes of offset and length.
     pub(crate) fn into_descriptor(mut self) -> Descriptor {
         self.descriptor.take().expect("it is taken up once")

@@ -126,6 +126,27 @@ impl<'a> Packet<'a> {
         Some(Self::new(pool, pool.make(way)?))
     }
 
+    /// Returns all bytes of its slot.
+    #[cfg(feature = "net")]
+    pub(crate) fn slot_bytes(&mut self) -> &mut [u8; SLOT_SIZE] {
+        self.bytes
+    }
+
+    /// Moves the frame's ends within the slot, and sets the flags to send it with. The bytes stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// The slot does not reach that far; the packet is unchanged.
+    #[cfg(feature = "net")]
+    pub(crate) fn set_place(&mut self, offset: usize, len: usize, flags: u16) -> Result<(), NoRoom> {
+        let available = SLOT_SIZE.saturating_sub(offset);
+        if len > available {
+            return Err(NoRoom { wanted: len, available });
+        }
+        (self.offset, self.len, self.flags) = (offset, len, flags);
+        Ok(())
+    }
+
     /// Returns the number of its slot.
     #[cfg(feature = "net")]
     pub(crate) fn slot(&self) -> u16 {

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use super::{Net, deadline_after};
 #[cfg(doc)]
 use super::{Program, Settings};
-use crate::net::{CloseReason, Stream};
+use crate::net::{CloseReason, Stream, Via};
 
 /// A connection of a [`Program`]. When it is dropped, written data is sent, and data that the peer still sends is discarded.
 pub struct TcpStream<'a> {
@@ -43,9 +43,20 @@ impl<'a> TcpStream<'a> {
     /// Sends the written data, then a FIN. The peer may still send.
     pub fn shutdown(&mut self) {
         self.net.with(|backlog| {
-            Stream::new(&mut backlog.protocols, self.place).shutdown();
+            Stream::new(&mut backlog.protocols, self.place, None).shutdown();
             backlog.protocols.tcp.hurry(self.place);
         });
+    }
+
+    /// Aborts the connection: data that was not sent yet is discarded.
+    pub fn abort(self) {
+        self.net.with(|backlog| backlog.protocols.tcp.abort(self.place));
+    }
+
+    /// Returns the way of the peer's last segment; of a connection that the program has opened, the way that it was given.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        self.net.with(|backlog| backlog.protocols.tcp.via(self.place))
     }
 
     /// Returns why the connection has ended, or why the peer sends no more. `None` while the peer may still send.
@@ -66,7 +77,7 @@ impl<'a> TcpStream<'a> {
         let place = self.place;
         let done = self.net.wait(until_ns, |backlog| {
             // Work that would block has changed nothing that the peer must be informed of.
-            match work(&mut Stream::new(&mut backlog.protocols, place)) {
+            match work(&mut Stream::new(&mut backlog.protocols, place, None)) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
                 done => Some(done),
             }

@@ -121,7 +121,7 @@ fn received(backlog: &mut Backlog, id: FlowId) -> Option<io::Result<Vec<u8>>> {
     datagram.map(|(_, payload)| Ok(payload)).or_else(|| error(backlog))
 }
 
-fn send(net: &Net<'_>, payload: &[u8], peer: &UdpPeer) -> io::Result<()> {
+pub(super) fn send(net: &Net<'_>, payload: &[u8], peer: &UdpPeer) -> io::Result<()> {
     if payload.len() > peer.payload_bytes_max() {
         return Err(ErrorKind::InvalidInput.into());
     }

@@ -100,6 +100,12 @@ impl Stack {
     }
 
     /// Returns the slot whose connection has this number.
+    /// Returns whether the function has a connection of this number: open or being opened, and not left by the function.
+    pub(in crate::net) fn has(&self, id: StreamId) -> bool {
+        let phase = self.place_of(id.0).map(|number| self.places[usize::from(number)].phase);
+        matches!(phase, Some(Phase::Asking | Phase::Connecting | Phase::Open))
+    }
+
     fn place_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
         let place = self.places.get(usize::from(tag.index))?;
