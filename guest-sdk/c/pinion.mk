@@ -56,7 +56,7 @@ endif
 
 module: $(MODULE)
 
-$(MODULE): $(SOURCES) $(pinion_sources) $(pinion_headers) $(pinion_library) $(wildcard $(addsuffix *.h,$(sort $(dir $(SOURCES)))))
+$(MODULE): $(SOURCES) $(pinion_sources) $(pinion_headers) $(pinion_library) $(PINION_C)/pinion.mk $(wildcard $(addsuffix *.h,$(sort $(dir $(SOURCES)))))
 	@mkdir -p $(@D)
 	$(CLANG) $(pinion_warnings) $(CFLAGS) $(pinion_module_flags) -I$(PINION_C)/include $(SOURCES) $(pinion_sources) $(pinion_library) -o $@
 

@@ -206,7 +206,6 @@ impl UdpFlows {
         FlowId(Tag { kind: self.kind, serial, index }.number())
     }
 
-    /// Returns the entry of the flow with this number.
     /// Returns the entry of the flow with this number, if there is one.
     pub(super) fn entry_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
