@@ -76,7 +76,6 @@ named "${alone[@]}" | run_each 1
 
 if [ -s "$folder/failed" ]; then
     echo
-    echo "error: these failed; again: cargo test --release ..."
-    sed 's/^/    /' "$folder/failed"
+    sed 's/^/error: failed; again: cargo test --release /' "$folder/failed"
     exit 1
 fi
