@@ -31,7 +31,7 @@ pinion_module_flags = --target=wasm32-wasi -mexec-model=reactor -fno-exceptions 
 	-Wl,--stack-first -Wl,-z,stack-size=$(pinion_stack_bytes) -Wl,--strip-debug -Wl,--gc-sections $(pinion_more_flags)
 pinion_test_flags := -g -D_GNU_SOURCE -pthread -fsanitize=address,undefined -fno-sanitize-recover=all
 
-ifeq ($(NET),1)
+ifeq ($(strip $(NET)),1)
 ifneq ($(TESTS),)
 $(error a function with sockets (NET := 1) has no native TESTS: its clients test it, on `pinion dev` for example)
 endif

@@ -215,3 +215,51 @@ fn settings_with_a_wrong_port_or_too_many_are_refused() {
     let many: String = (1..=17).map(|port| format!("{port} ")).collect();
     assert_eq!(refusal(&format!("/{many}")).unwrap(), "the number of UDP ports is 17, and must be 0 to 16");
 }
+
+/// Closes each connection as soon as it is there, and refuses other packets once it has looked at them.
+#[derive(Default)]
+struct Curt {
+    calls: usize,
+}
+
+impl Service for Curt {
+    type Connection = ();
+
+    fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+        Ok((Self::default(), Settings { tcp_ports: vec![80], ..Settings::default() }))
+    }
+
+    fn accept(&mut self, stream: &mut Stream<'_>) {
+        stream.write_all(b"busy").unwrap();
+        stream.close();
+    }
+
+    fn ready(&mut self, (): &mut (), _stream: &mut Stream<'_>) {
+        self.calls += 1;
+    }
+
+    fn packet(&mut self, mut packet: Packet<'_>, sockets: Sockets<'_>) {
+        packet.set_len(20).unwrap();
+        sockets.refuse(packet);
+    }
+}
+
+#[test]
+fn a_connection_that_is_closed_as_soon_as_it_is_there_is_not_ready_later() {
+    let mut network = Network::<Server<Curt>>::new(b"").unwrap();
+    let client = network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+    network.settle();
+    assert_eq!(network.received(client), b"busy");
+    network.send(client, b"more");
+    network.close(client);
+    network.settle();
+    assert_eq!(network.harness.function().service().calls, 0);
+}
+
+#[test]
+fn a_segment_that_was_cut_before_it_is_refused_is_dropped() {
+    let mut network = Network::<Server<Curt>>::new(b"").unwrap();
+    let client = network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:81".parse().unwrap());
+    network.settle();
+    assert!(!network.is_connected(client));
+}

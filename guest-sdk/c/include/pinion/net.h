@@ -244,7 +244,8 @@ enum pinion_net pinion_stream_close(pinion_stream stream);
 /** Aborts the connection: data that was not sent yet is discarded. In a service it may be any connection. If it is another one than the callback is
  *  about, `ready` is called for it once more if it was open; if it was being opened, there are no callbacks for it any more. */
 enum pinion_net pinion_stream_abort(pinion_stream stream);
-/** Returns why the connection has ended, or why the peer sends no more. PINION_CLOSE_NONE also if there is no such connection. */
+/** Returns why the connection has ended, or why the peer sends no more. PINION_CLOSE_NONE also if there is no such connection,
+ *  or if a service's callback is not about it. */
 enum pinion_close pinion_stream_reason(pinion_stream stream);
 /** Sets the addresses and ports of the peer and of this end, each of which may be NULL. */
 enum pinion_net pinion_stream_ends(pinion_stream stream, struct pinion_address *peer, struct pinion_address *local);
@@ -378,17 +379,18 @@ struct pinion_service {
     int (*init)(const uint8_t *config, size_t len, struct pinion_settings *settings);
     /** Called once in each instance, before its first packet: draw random keys here. */
     void (*start)(void);
-    /** Called when a peer has connected. `ready` comes next. Returns the connection's state, which `ready` and `ended` get. */
+    /** Called when a peer has connected. `ready` comes next, unless the connection is closed or aborted here. Returns the connection's state, which
+     *  `ready` and `ended` get. */
     void *(*accept)(pinion_stream stream);
-    /** Called when a connection that the service opens is open. `ready` comes next. Returns the connection's state. Without this callback it is
-     *  closed. */
+    /** Called when a connection that the service opens is open. `ready` comes next, unless it is closed or aborted here. Returns the connection's
+     *  state. Without this callback it is closed. */
     void *(*connected)(pinion_stream stream);
     /** Called when a connection could not be opened. */
     void (*connect_failed)(pinion_stream stream, enum pinion_net error);
     /** Called when something may have happened to a connection: there may be data to read, or room to write again, the peer may have closed or reset
      *  it, or its time of pinion_stream_wake_at may have come. Some calls are spurious. Without this callback connections are closed. */
     void (*ready)(pinion_stream stream, void *connection);
-    /** Called once for each state, when its connection was closed or aborted: free it here. No call of this header works here. */
+    /** Called once for each state but NULL, when its connection was closed or aborted: free it here. No call of this header works here. */
     void (*ended)(void *connection);
     /** Called for each datagram to one of the service's ports, and for each that answers one of its flows. Without this callback it is dropped. */
     void (*datagram)(const struct pinion_datagram *datagram);

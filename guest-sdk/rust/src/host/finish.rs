@@ -11,6 +11,7 @@ use super::finished;
 ///
 /// Call it in [`Function::handle`](crate::Function::handle). A call in [`Function::start`](crate::Function::start), which runs before there
 /// is a client, makes the instance unusable, and the chain reports that. In [`Function::init`](crate::Function::init) it has no effect.
+/// A program ([`net::Program`](crate::net::Program)), or a function with a loop of its own, ends when it returns, and calls this nowhere.
 ///
 /// ```
 /// use pinion_sdk::testing::{Harness, Outcome};

@@ -237,18 +237,25 @@ impl<'a> Net<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Net::accept`].
+    /// [`ErrorKind::AddrNotAvailable`] if the program does not listen to the port, and as [`Net::accept`].
     pub fn accept_on(&self, port: u16) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        self.accept_if(None, |local| local.port() == port)
+        self.accept_at(port, None)
     }
 
     /// As [`Net::accept_on`], but waits no longer than `timeout`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TimedOut`], and as [`Net::accept`].
+    /// [`ErrorKind::TimedOut`], and as [`Net::accept_on`].
     pub fn accept_on_timeout(&self, port: u16, timeout: Duration) -> io::Result<(TcpStream<'a>, SocketAddr)> {
-        self.accept_if(Some(deadline_after(timeout)), |local| local.port() == port)
+        self.accept_at(port, Some(deadline_after(timeout)))
+    }
+
+    fn accept_at(&self, port: u16, until_ns: Option<u64>) -> io::Result<(TcpStream<'a>, SocketAddr)> {
+        if !self.with(|backlog| backlog.protocols.tcp.listens_to(port)) {
+            return Err(ErrorKind::AddrNotAvailable.into());
+        }
+        self.accept_if(until_ns, |local| local.port() == port)
     }
 
     fn accept_if(
@@ -405,16 +412,18 @@ impl<'a> Net<'a> {
         self.wait(until_ns, |backlog| (target.via.is_some() || backlog.protocols.has_way()).then_some(()))
     }
 
-    /// Waits until `find` finds something.
+    /// Waits until `find` finds something. Even without time to wait, what was written leaves, and what has come is looked at.
     fn wait<R>(&self, until_ns: Option<u64>, mut find: impl FnMut(&mut Backlog) -> Option<R>) -> io::Result<R> {
+        let mut has_waited = false;
         loop {
             if let Some(found) = self.with(&mut find) {
                 return Ok(found);
             }
-            if until_ns.is_some_and(|until_ns| until_ns <= clock::now_ns()) {
+            if has_waited && until_ns.is_some_and(|until_ns| until_ns <= clock::now_ns()) {
                 return Err(ErrorKind::TimedOut.into());
             }
             self.driver.borrow_mut().turn(until_ns)?;
+            has_waited = true;
         }
     }
 
@@ -440,8 +449,14 @@ fn run_to_the_end<P: Program>(program: &mut P, driver: impl Driver) -> io::Resul
     let result = program.run(&Net { driver: &driver });
     let mut driver = driver.into_inner();
     let end_ns = clock::now_ns() + ENDING_NS_MAX;
-    while driver.backlog().has_unsaid() && clock::now_ns() < end_ns {
-        driver.turn(Some(end_ns))?;
+    while clock::now_ns() < end_ns {
+        let backlog = driver.backlog();
+        let until_ns = match (backlog.is_to_be_acknowledged(), backlog.is_to_be_sent()) {
+            (true, _) => end_ns,
+            (false, true) => clock::now_ns(),
+            (false, false) => break,
+        };
+        driver.turn(Some(until_ns))?;
     }
     result
 }

@@ -85,11 +85,11 @@ pub trait Service: Sized + 'static {
     /// As [`Function::start`].
     fn start(&mut self) {}
 
-    /// Called when a peer has connected. [`Service::ready`] comes next.
+    /// Called when a peer has connected. [`Service::ready`] comes next, unless the connection is closed or aborted here.
     fn accept(&mut self, stream: &mut Stream<'_>) -> Self::Connection;
 
-    /// Called when a connection that the service [opens](Sockets::connect) is open: the peer has accepted it. [`Service::ready`] comes next.
-    /// Without an implementation, or without a state, it is closed.
+    /// Called when a connection that the service [opens](Sockets::connect) is open: the peer has accepted it. [`Service::ready`] comes next,
+    /// unless the connection is closed or aborted here. Without an implementation, or without a state, it is closed.
     fn connected(&mut self, id: StreamId, stream: &mut Stream<'_>) -> Option<Self::Connection> {
         let _ = (id, stream);
         None
@@ -215,7 +215,10 @@ impl<S: Service> Server<S> {
             News::Ready | News::Failed(..) | News::None => {}
         }
         if let Some(known) = connection.as_mut().filter(|_| news != News::None) {
-            service.ready(known, &mut stream);
+            // `accept` or `connected` may have closed it.
+            if !stream.is_left() {
+                service.ready(known, &mut stream);
+            }
             if stream.is_done() {
                 *connection = None;
                 protocols.tcp.leave(place);

@@ -175,7 +175,10 @@ impl<'a> Sockets<'a> {
     /// Any other packet is dropped.
     pub fn refuse(&self, packet: Packet<'_>) {
         match self.about {
-            Some((slot, headers)) if slot == packet.slot() => self.refuse_with(&packet, headers),
+            // Its owner may have cut it.
+            Some((slot, headers)) if slot == packet.slot() && headers.at.end <= packet.data().len() => {
+                self.refuse_with(&packet, headers)
+            }
             _ => Headers::of(packet.data()).into_iter().for_each(|headers| self.refuse_with(&packet, &headers)),
         }
         packet.discard();

@@ -134,7 +134,7 @@ impl Stack {
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
         let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
-        let is_listened_to = self.settings.tcp_ports.iter().any(|port| *port == flow.local().port());
+        let is_listened_to = self.listens_to(flow.local().port());
         if known.is_none() && !is_listened_to {
             return false;
         }
@@ -460,6 +460,18 @@ impl Stack {
             place.phase == Phase::Leaving && (is_closing || place.state() == State::CloseWait)
         };
         self.places.iter().any(is_unsaid)
+    }
+
+    /// Returns whether the reset of a connection that its owner has aborted has yet to be sent.
+    pub(super) fn has_resets(&self) -> bool {
+        let is_unsent =
+            |place: &Place| place.phase == Phase::Leaving && place.state() == State::Closed && !place.is_over();
+        self.places.iter().any(is_unsent)
+    }
+
+    /// Returns whether connections to this port are accepted.
+    pub(super) fn listens_to(&self, port: u16) -> bool {
+        self.settings.tcp_ports.contains(&port)
     }
 
     pub(super) fn socket(&mut self, number: u16) -> &mut Socket<'static> {

@@ -91,6 +91,11 @@ impl<'a> Stream<'a> {
         self.protocols.tcp.id(self.place)
     }
 
+    /// Returns whether its owner has closed or aborted it in this call.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left
+    }
+
     /// Returns whether the connection is over for its owner: it was aborted or [closed](Stream::close).
     pub(super) fn is_done(&mut self) -> bool {
         self.is_left || self.protocols.tcp.is_closed(self.place)

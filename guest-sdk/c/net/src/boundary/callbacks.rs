@@ -67,17 +67,22 @@ pub fn install(module: Module) {
     MODULE.set(module);
 }
 
+/// Returns whether the function is a service, rather than a program.
+pub(super) fn is_service() -> bool {
+    MODULE.get().service.is_some()
+}
+
 fn service() -> ServiceCallbacks {
     MODULE.get().service.copied().unwrap_or_default()
 }
 
-/// The state of one connection, which C is given back once the connection is over.
+/// The state of one connection, which C is given back once the connection is over, unless it is `NULL`.
 #[derive(Debug)]
 pub struct State(*mut c_void);
 
 impl Drop for State {
     fn drop(&mut self) {
-        if let Some(ended) = service().ended {
+        if let Some(ended) = service().ended.filter(|_| !self.0.is_null()) {
             // SAFETY: a callback of the header's type, with the state that C has returned, once.
             unsafe { ended(self.0) }
         }

@@ -308,7 +308,10 @@ extern "C" fn pinion_wake_at(time_ns: u64) {
 /// `pinion_finish`.
 #[unsafe(no_mangle)]
 extern "C" fn pinion_finish() {
-    pinion_sdk::finish();
+    // A program ends when it returns.
+    if callbacks::is_service() {
+        pinion_sdk::finish();
+    }
 }
 
 /// Does with a packet that C has what C has decided: sends it by an output, or `PINION_PORT_REPLY`, or `PINION_PORT_DROP`.

@@ -116,9 +116,14 @@ impl Backlog {
         if self.outbox.is_empty() { deadline_ns } else { deadline_ns.or(Some(u64::MAX)).min(Some(self.retry_ns)) }
     }
 
-    /// Returns whether something that the program has sent may not have reached its peer.
-    pub(super) fn has_unsaid(&self) -> bool {
-        self.protocols.tcp.has_unsaid() || !self.outbox.is_empty()
+    /// Returns whether written data, or a FIN, may not have reached its peer.
+    pub(super) fn is_to_be_acknowledged(&self) -> bool {
+        self.protocols.tcp.has_unsaid()
+    }
+
+    /// Returns whether a reset or a datagram has yet to be sent, for which no answer is waited.
+    pub(super) fn is_to_be_sent(&self) -> bool {
+        self.protocols.tcp.has_resets() || !self.outbox.is_empty()
     }
 
     /// Keeps a datagram for the program, if there is room.
