@@ -91,7 +91,7 @@ fn h2load_gets_the_right_status_for_each_request_over_http_1_with_and_without_pi
     assert_no_connection_is_left(&bed.clients[0]);
 }
 
-/// Has a client's requests answered until these threads have ended.
+/// Asks as a quick client, again and again, until these threads have ended.
 #[track_caller]
 fn serve_beside(quick: &Client, slow: &[ScopedJoinHandle<'_, ()>]) {
     let mut served = 0;

@@ -194,7 +194,7 @@ pub(crate) fn has_packet() -> bool {
     service.is_some_and(|service| service.packet.is_some()) || program.is_some_and(|program| program.packet.is_some())
 }
 
-/// Has C fill in its record of a packet, and call `packet` with it.
+/// Calls C with a packet, of which it makes a record for its `packet`.
 pub(crate) fn deliver(received: &Descriptor, slot: *mut u8) {
     if let Some(deliver) = MODULE.get().deliver {
         // SAFETY: a function of the header's type, with the bytes of a slot to which Rust has no reference until C sends or drops it.
