@@ -83,9 +83,11 @@ impl Isolation {
             // Not a session of its own, as the kernel may schedule sessions apart, and its low priority would count among itself only.
             done(libc::setpgid(0, 0))?;
             if let Self::OtherUser { user } | Self::OtherUserOnly { user } = self {
-                done(libc::setgroups(0, std::ptr::null()))?;
-                done(libc::setresgid(user, user, user))?;
-                done(libc::setresuid(user, user, user))?;
+                // Not the C library's functions: they have all threads of the process change, and this copy knows the threads of its parent, one
+                // of which may have been starting another or held the lock of their list.
+                done(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) as c_int)?;
+                done(libc::syscall(libc::SYS_setresgid, user, user, user) as c_int)?;
+                done(libc::syscall(libc::SYS_setresuid, user, user, user) as c_int)?;
             }
             // After the change of the user, which resets it.
             done(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
@@ -402,6 +404,22 @@ mod tests {
             assert!(lines.contains(&"CapEff:\t0000000000000000"), "{text}");
         }
         assert!(lines.contains(&"NoNewPrivs:\t1"), "{text}");
+    }
+
+    #[test]
+    fn a_program_starts_while_other_threads_start_and_end() {
+        let (isolation, _) = Isolation::strongest(65_533);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::spawn(|| {}).join().unwrap();
+                }
+            });
+            let ends: Vec<Ended> = (0..200).map(|_| said(isolation, "exit 0").1).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(ends, [Ended::Status(0); 200]);
+        });
     }
 
     #[test]
