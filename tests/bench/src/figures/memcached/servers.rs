@@ -144,10 +144,13 @@ fn quiet(mut command: Command) -> Command {
     command
 }
 
+/// Requests that come at once wait, as in the buffer of the other server's socket.
+const UDP_CHAIN: &str = "idle_timeout_ms = 3600000\nhold_frames = 1024\n";
+
 /// A chain with memcached, and a rule that gives each client an instance of it, or all TCP connections one.
 fn manifest(over: Over) -> Manifest {
     let (config, policy, protocol, more) = match over {
-        Over::Udp => ("udp = true\\nconnections_max = 4", "per-client", "udp", "idle_timeout_ms = 3600000\n"),
+        Over::Udp => ("udp = true\\nconnections_max = 4", "per-client", "udp", UDP_CHAIN),
         Over::Tcp => ("connections_max = 128", "shared", "tcp", "memory_limit_kib = 32768\n"),
     };
     Manifest::of(TENANT).module(CHAIN, &sample(CHAIN)).with(format_args!(
