@@ -409,17 +409,17 @@ mod tests {
     #[test]
     fn a_program_starts_while_other_threads_start_and_end() {
         let (isolation, _) = Isolation::strongest(65_533);
-        let done = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    std::thread::spawn(|| {}).join().unwrap();
-                }
-            });
-            let ends: Vec<Ended> = (0..200).map(|_| said(isolation, "exit 0").1).collect();
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(ends, [Ended::Status(0); 200]);
+        // Gone when this test ends, also if it fails.
+        let (_running, ends) = std::sync::mpsc::channel::<()>();
+        let others = std::thread::spawn(move || {
+            while ends.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                std::thread::spawn(|| {}).join().unwrap();
+            }
         });
+        for program in 0..200 {
+            assert_eq!(said(isolation, "exit 0").1, Ended::Status(0), "{program}");
+        }
+        assert!(!others.is_finished(), "threads started and ended all the time");
     }
 
     #[test]
