@@ -45,7 +45,7 @@ pub(crate) enum BadInput {
     #[error("there is no {kind} {name:?}")]
     NotFound { kind: &'static str, name: String },
     /// Manifests that define nothing.
-    #[error("{}: no module, chain or rule is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("{}: no object is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Empty(Vec<PathBuf>),
     /// A file that can't be read.
     #[error("{}: {error}", path.display())]

@@ -23,8 +23,8 @@ use crate::cores::plan::{CoreId, CorePlan, available_cores};
 use crate::fwp::{FwpContext, imports};
 use crate::instruments::log;
 use crate::launcher::{
-    ActiveChains, ChainRecords, IndexAllocator, Instances, Launcher, LauncherInbox, LoadedTemplates, Orders,
-    per_worker, stages_max,
+    ActiveChains, ChainRecords, GrantedObjects, IndexAllocator, Instances, Launcher, LauncherInbox, LoadedTemplates,
+    Orders, per_worker, stages_max,
 };
 use crate::memory::spare_pages::SparePages;
 use crate::memory::{allocator, reset_check};
@@ -148,11 +148,13 @@ fn assemble_parts(
     let loaded = LoadedTemplates::new(artifacts_of_loaded, Arc::clone(&bundles), Arc::clone(&accounts), linkers);
     let loaded = Arc::new(loaded);
     let trials = Arc::new(Trials::open(&config.state_dir));
+    let granted = Arc::<GrantedObjects>::default();
     let records = ChainRecords {
         accounts: Arc::clone(&accounts),
         tenants,
         meters: Arc::clone(&meters),
         state: Arc::clone(&state),
+        granted: Arc::clone(&granted),
         trials: Arc::clone(&trials),
     };
     let catalogue = ActiveChains::new(Arc::clone(&loaded), records, by_name);
@@ -172,6 +174,7 @@ fn assemble_parts(
         artifacts,
         bundles,
         loaded,
+        granted,
         log: log.clone(),
         builds: builds.clone(),
         derived,

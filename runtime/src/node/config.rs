@@ -38,6 +38,8 @@ pub struct NodeConfig {
     /// The control API on TCP, and what its callers may take.
     #[serde(default)]
     pub api: ApiConfig,
+    /// The file with the secret that seals tenants' keys in the store; by default `keys.secret` in `state_dir`, made with the first key.
+    pub secret: Option<PathBuf>,
     /// The builder; by default the `pinion-builder` beside `piniond`.
     pub builder: Option<PathBuf>,
     /// What data-plane threads do when they have no work.
