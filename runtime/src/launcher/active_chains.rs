@@ -25,6 +25,7 @@ pub(super) use self::entry::{ChainEntry, Edition, Hop};
 use self::sources::SourcesOfTenants;
 use super::loaded_templates::{LoadedTemplates, Unavailable};
 use super::preparation_queue::{NoRoom, PreparationQueue};
+use crate::fwp::keys::KeyGrants;
 use crate::ids::ChainKey;
 use crate::memory::pressure::Level;
 use crate::reports::status_table::Callable;
@@ -284,6 +285,7 @@ impl ActiveChains {
             Err(Unavailable { sentence, .. }) => return Err(sentence),
         };
         let state = self.records.state.open(spec)?;
+        let private_keys = vec![KeyGrants::default(); spec.stages.len()];
         let spec = Arc::clone(spec);
         let memory = self.records.accounts.open(&spec);
         let meters = self.records.meters.open(&spec);
@@ -306,6 +308,7 @@ impl ActiveChains {
             memory,
             terms,
             state,
+            private_keys,
             ready: 0,
             wanted: false,
             ready_max: u32::MAX,
@@ -465,6 +468,7 @@ pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
         files: spec.files.as_ref(),
         memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
         fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+        keys: Vec::new(),
     }
 }
 

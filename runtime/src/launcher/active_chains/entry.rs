@@ -10,6 +10,7 @@ use pinion_mma::ways::direction::Sides;
 use pinion_mma::wiring::{Backpressure, Edge};
 
 use crate::fwp::instance_states::TemplateLife;
+use crate::fwp::keys::KeyGrants;
 use crate::fwp::template::Template;
 use crate::launcher::cache::CacheSize;
 use crate::launcher::loaded_templates::{ChainTemplates, LoadedTemplate};
@@ -75,6 +76,8 @@ pub struct ChainEntry {
     pub terms: SchedulingParams,
     /// By stage: what state its FWPs may use.
     pub(super) state: Vec<Grants>,
+    /// By stage: which private keys its FWPs may have handshakes signed with.
+    pub(super) private_keys: Vec<KeyGrants>,
     pub(super) cache: CacheSize,
     /// How many instances are to be ready, by the cache's size.
     pub(super) ready_wanted: u32,
@@ -131,6 +134,12 @@ impl ChainEntry {
     #[must_use]
     pub fn state(&self, stage: usize) -> &Grants {
         &self.state[stage]
+    }
+
+    /// Returns which private keys the FWPs of a stage may have handshakes signed with.
+    #[must_use]
+    pub fn private_keys(&self, stage: usize) -> &KeyGrants {
+        &self.private_keys[stage]
     }
 
     /// Returns what happens to frames for a stage without a free slot. Only the first stage gets frames from the gateway, so only it holds
