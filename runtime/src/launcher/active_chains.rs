@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
+use pinion_control::model::{self, ChainName, DesiredState, KeyName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
@@ -475,6 +475,7 @@ pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
         files: spec.files.as_ref(),
         memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
         fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+        keys: spec.keys.iter().map(KeyName::as_str).collect(),
     }
 }
 

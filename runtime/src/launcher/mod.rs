@@ -59,6 +59,7 @@ use crate::fwp::instance_states::TemplateLife;
 use crate::ids::{ChainKey, ModuleKey};
 use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
+use crate::offload::OffloadPort;
 use crate::preemption::RunSlot;
 use crate::reports::status_table::StatusTable;
 use crate::tenants::accounts::Scope;
@@ -108,6 +109,8 @@ pub struct WorkerLine {
     pub clock: RunSlot,
     /// Where the worker's FWPs record how long their clients waited.
     pub activations: Arc<Activations>,
+    /// What the worker's FWPs submit jobs by; none if there are no threads for them.
+    pub offload: Option<OffloadPort>,
     /// What the worker measures of its turns.
     pub turns: Arc<TurnMeters>,
 }

@@ -315,9 +315,9 @@ impl TemplateBuilds {
 
     fn build_one(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let wasm = uploads.wasm(task.module).map_err(Refusal::Failed)?;
-        let Wishes { config, files, memory_bytes_max, fields, .. } = task.wishes();
+        let Wishes { config, files, memory_bytes_max, fields, keys, .. } = task.wishes();
         let archive = files.map(|files| uploads.files(files)).transpose().map_err(Refusal::Failed)?;
-        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields };
+        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields, keys };
         let mut log = self.parts.log.log(Origin {
             tenant: task.chain.tenant.clone(),
             chain: task.chain.name.clone(),

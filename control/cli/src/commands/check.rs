@@ -211,6 +211,7 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
             files,
             memory_bytes_max: u64::from(chain.memory_limit_kib) << 10,
             fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+            keys: spec.keys.iter().map(KeyName::as_str).collect(),
         };
         let name = format!("chain {}/{}: stage {at} ({})", chain.tenant, chain.name, spec.module);
         let found = stage(builder, name, &File { path: &file.path, wasm: &file.wasm }, wishes)?;

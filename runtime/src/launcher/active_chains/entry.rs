@@ -76,7 +76,7 @@ pub struct ChainEntry {
     pub terms: SchedulingParams,
     /// By stage: what state its FWPs may use.
     pub(super) state: Vec<Grants>,
-    /// By stage: what else it is granted.
+    /// By stage: what else its FWPs may use.
     pub(super) granted: Vec<StageGrants>,
     pub(super) cache: CacheSize,
     /// How many instances are to be ready, by the cache's size.
@@ -136,7 +136,7 @@ impl ChainEntry {
         &self.state[stage]
     }
 
-    /// Returns what the FWPs of a stage may use and never read.
+    /// Returns what else the FWPs of a stage may use.
     #[must_use]
     pub fn granted(&self, stage: usize) -> &StageGrants {
         &self.granted[stage]
