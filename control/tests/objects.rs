@@ -169,7 +169,8 @@ async fn a_key_and_a_model_in_use_are_not_deleted_and_are_uploads_without_a_name
     assert!(client.keys(Filter::default()).await.unwrap().is_empty());
     let mut unnamed: Vec<Digest> = client.uploads(None).await.unwrap().iter().map(|upload| upload.digest).collect();
     let mut expected = vec![uploaded.digest, Digest::of(b"onnx")];
-    (unnamed.sort(), expected.sort());
+    unnamed.sort();
+    expected.sort();
     assert_eq!(unnamed, expected);
     served.stop().await;
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use pinion_control::model::{self, ChainName, FieldName, TenantName};
+use pinion_control::model::{self, ChainName, FieldName, KeyName, TenantName};
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
@@ -140,6 +140,9 @@ pub(crate) enum Command {
         /// For modules: a field of state to grant to them; may be given several times
         #[arg(long = "state", value_name = "FIELD")]
         fields: Vec<FieldName>,
+        /// For modules: a private key to grant to them; may be given several times
+        #[arg(long = "key", value_name = "KEY")]
+        keys: Vec<KeyName>,
         #[command(flatten)]
         builder: Builder,
     },
