@@ -107,6 +107,7 @@ fn role(name: &str) -> &'static str {
         "log" | "guest-log" | "invocations" | "pressure" => "service",
         "piniond" | "tokio-rt-worker" => "control",
         _ if name.starts_with("core-") => "data path",
+        _ if name.starts_with("signer-") || name.starts_with("inference-") => "offload",
         _ => "driver",
     }
 }
