@@ -11,7 +11,7 @@ use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.
-const HOUSE: [(&str, &[&str]); 37] = [
+const HOUSE: [(&str, &[&str]); 38] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
@@ -59,6 +59,7 @@ const HOUSE: [(&str, &[&str]); 37] = [
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),
     ("tcp-echo", &["pinion-sdk"]),
+    ("tls-proxy", &["pinion-sdk", "pinion-keys", "http-server"]),
     ("udp-echo", &["pinion-abi", "pinion-sdk"]),
     ("word-count", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
