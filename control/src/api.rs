@@ -16,10 +16,11 @@ use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::access::{self, Charge, Guarded, own_part};
-use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind};
+use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind, UploadedKey};
 use crate::metrics::MetricFilter;
-use crate::model::{Effect, ObjectRef, Outcome, TenantName};
+use crate::model::{Effect, Key, Model, Module, ObjectRef, Outcome, TenantName};
 use crate::node::{ChainInstanceStatus, FwpStatus};
+use crate::pem::Pem;
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
@@ -32,6 +33,10 @@ pub const MESSAGE_BYTES_MAX: usize = 96 << 20;
 const UPLOADS_AT_ONCE: usize = 2;
 /// The same, of all tenants together, and of those that the operator uploads for tenants.
 const UPLOADS_OF_ALL: usize = 16;
+/// The same, of models, which are larger.
+const MODELS_OF_ALL: usize = 4;
+/// The same, of models of each tenant.
+const MODELS_AT_ONCE: usize = 1;
 /// Changes that each tenant may have under way; further ones wait. A change may wait for builds, and each takes a thread.
 const CHANGES_AT_ONCE: usize = 8;
 /// The same, of all tenants together: half of tokio's blocking threads, so that the operator's calls find one.
@@ -48,6 +53,8 @@ pub(crate) fn service(control: Arc<Control>) -> ControlServer<Guarded<ControlSer
         control,
         uploads: SharedPlaces::new(UPLOADS_OF_ALL, UPLOADS_AT_ONCE),
         operators_uploads: SharedPlaces::new(UPLOADS_OF_ALL, UPLOADS_AT_ONCE),
+        models: SharedPlaces::new(MODELS_OF_ALL, MODELS_AT_ONCE),
+        operators_models: SharedPlaces::new(MODELS_OF_ALL, MODELS_AT_ONCE),
         changes: SharedPlaces::new(CHANGES_OF_ALL, CHANGES_AT_ONCE),
         collections: Arc::new(Semaphore::new(2)),
         reports: Arc::new(ReportPlaces::new(REPORTS_AT_ONCE, TENANT_REPORTS_AT_ONCE)),
@@ -62,6 +69,9 @@ pub(crate) struct ControlService {
     uploads: SharedPlaces,
     /// Of the operator, by the tenant that it uploads for, so that it waits for no tenant.
     operators_uploads: SharedPlaces,
+    /// As the two above, of models.
+    models: SharedPlaces,
+    operators_models: SharedPlaces,
     /// Of tenants' callers. The operator's changes need no place.
     changes: SharedPlaces,
     /// One collection of garbage may be under way, and one wait, which then does what further ones would do too.
@@ -133,7 +143,12 @@ impl ControlService {
         let mut messages = request.into_inner();
         let announced = upload::announced(kind, &caller, &mut messages).await?;
         caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
-        let places = if caller.tenant().is_some() { &self.uploads } else { &self.operators_uploads };
+        let places = match (kind, caller.tenant()) {
+            (UploadKind::Model, Some(_)) => &self.models,
+            (UploadKind::Model, None) => &self.operators_models,
+            (UploadKind::Module | UploadKind::Files, Some(_)) => &self.uploads,
+            (UploadKind::Module | UploadKind::Files, None) => &self.operators_uploads,
+        };
         let place = places.take(&announced.tenant).await;
         let bytes = upload::bytes(&announced, messages).await?;
         let (digest, size_bytes) = (announced.digest, bytes.len() as u64);
@@ -184,6 +199,8 @@ impl ControlService {
 impl proto::control_server::Control for ControlService {
     type ListModulesStream = Items<proto::Module>;
     type ListUploadsStream = Items<proto::Upload>;
+    type ListKeysStream = Items<proto::Key>;
+    type ListModelsStream = Items<proto::Model>;
     type ListChainsStream = Items<proto::Chain>;
     type ListRulesStream = Items<proto::Rule>;
     type ListFwpsStream = lists::Items<proto::Fwp>;
@@ -206,14 +223,48 @@ impl proto::control_server::Control for ControlService {
         self.upload(UploadKind::Files, request).await
     }
 
+    async fn upload_model(
+        &self,
+        request: Request<Streaming<proto::UploadRequest>>,
+    ) -> Result<Response<proto::UploadResponse>, Status> {
+        self.upload(UploadKind::Model, request).await
+    }
+
+    async fn upload_key(
+        &self,
+        request: Request<proto::UploadKeyRequest>,
+    ) -> Result<Response<proto::UploadKeyResponse>, Status> {
+        let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
+        let mut request = request.into_inner();
+        let (tenant, pem) = (std::mem::take(&mut request.tenant), Pem::new(std::mem::take(&mut request.pem)));
+        let tenant = TenantName::new(tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
+        caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
+        let places = if caller.tenant().is_some() { &self.uploads } else { &self.operators_uploads };
+        let place = places.take(&tenant).await;
+        let (by, of) = (caller.tenant().cloned(), tenant.clone());
+        let uploaded = self.blocking(move |control| {
+            let _held = (place, charge);
+            control.upload_key_as(by.as_ref(), &of, &pem)
+        });
+        let UploadedKey { digest, algorithm } = uploaded.await?;
+        tracing::info!(%caller, %tenant, %digest, algorithm, "key uploaded");
+        Ok(Response::new(proto::UploadKeyResponse { digest: digest.to_string(), algorithm }))
+    }
+
     async fn apply(&self, request: Request<proto::ApplyRequest>) -> Result<Response<proto::ApplyResponse>, Status> {
         let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
         let request = request.into_inner();
-        let modules: Vec<crate::model::Module> = parse_all(request.modules)?;
-        let named = |m: crate::model::Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
+        let modules: Vec<Module> = parse_all(request.modules)?;
+        let named = |m: Module| NamedUpload { tenant: m.tenant, name: m.name, digest: m.digest };
+        let keys: Vec<Key> = parse_all(request.keys)?;
+        let models: Vec<Model> = parse_all(request.models)?;
+        let named_key = |key: Key| NamedUpload { tenant: key.tenant, name: key.name, digest: key.digest };
+        let named_model = |model: Model| NamedUpload { tenant: model.tenant, name: model.name, digest: model.digest };
         let request = ApplyRequest {
             tenants: parse_all(request.tenants)?,
             modules: modules.into_iter().map(named).collect(),
+            keys: keys.into_iter().map(named_key).collect(),
+            models: models.into_iter().map(named_model).collect(),
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
         };
@@ -221,7 +272,7 @@ impl proto::control_server::Control for ControlService {
         let changed =
             self.with_place(caller.tenant(), charge, move |control| control.apply_as(by.as_ref(), request)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "applied");
-        let names_upload = |it: &ObjectRef| matches!(it, ObjectRef::Module { .. } | ObjectRef::Chain { .. });
+        let names_upload = |it: &ObjectRef| !matches!(it, ObjectRef::Tenant { .. } | ObjectRef::Rule { .. });
         let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
         if changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
@@ -269,6 +320,30 @@ impl proto::control_server::Control for ControlService {
         let uploads = self.report(caller.tenant(), Control::unnamed_uploads).await?.into_iter();
         let uploads = uploads.filter(|upload| passes(&tenant, upload.tenant.clone()));
         Ok(items(uploads, Into::into))
+    }
+
+    async fn list_keys(
+        &self,
+        request: Request<proto::ListKeysRequest>,
+    ) -> Result<Response<Self::ListKeysStream>, Status> {
+        let proto::ListKeysRequest { tenant, name } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let desired = self.control.desired();
+        let keys = desired.keys().values();
+        let keys = keys.filter(|k| passes(&tenant, k.tenant.clone()) && passes(&name, k.name.as_str()));
+        Ok(items(keys.cloned(), |key| (&*key).into()))
+    }
+
+    async fn list_models(
+        &self,
+        request: Request<proto::ListModelsRequest>,
+    ) -> Result<Response<Self::ListModelsStream>, Status> {
+        let proto::ListModelsRequest { tenant, name } = request.into_inner();
+        let tenant = tenant_filter(tenant)?;
+        let desired = self.control.desired();
+        let models = desired.models().values();
+        let models = models.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
+        Ok(items(models.cloned(), |model| (&*model).into()))
     }
 
     async fn list_chains(

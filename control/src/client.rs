@@ -25,15 +25,16 @@ pub use self::tls::{CertificateRefused, CredentialsError, UntrustedNode};
 use self::transport::{Transport, causes, refusal_in};
 
 use crate::api::MESSAGE_BYTES_MAX;
-use crate::control::{ApplyRequest, Changed};
+use crate::control::{ApplyRequest, Changed, NamedUpload, UploadedKey};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
-use crate::model::{Chain, Digest, Module, ObjectRef, Outcome, Rule, Tenant, TenantName, Upload};
+use crate::model::{Chain, Digest, Key, Model, Module, ObjectRef, Outcome, Rule, Tenant, TenantName, Upload};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus, TenantAccount};
+use crate::pem::Pem;
 use crate::proto::control_client::ControlClient;
 use crate::proto::upload_request::{Header, Part};
 use crate::proto::{self, UploadRequest};
-use crate::wire::BadMessage;
+use crate::wire::{BadMessage, field};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
@@ -186,6 +187,20 @@ impl Client {
         Ok(digest)
     }
 
+    /// Uploads a private key for a tenant, and returns the digest of its public key, by which [`Client::apply`] can name it.
+    pub async fn upload_key(&mut self, tenant: &TenantName, pem: Pem) -> Result<UploadedKey, ClientError> {
+        let message = proto::UploadKeyRequest { tenant: tenant.to_string(), pem: pem.take() };
+        let proto::UploadKeyResponse { digest, algorithm } = self.inner.upload_key(message).await?.into_inner();
+        Ok(UploadedKey { digest: field("digest", digest.parse())?, algorithm })
+    }
+
+    /// Uploads a model (ONNX) for a tenant, and returns its digest, by which [`Client::apply`] can name it.
+    pub async fn upload_model(&mut self, tenant: &TenantName, onnx: Vec<u8>) -> Result<Digest, ClientError> {
+        let (digest, messages) = upload_messages(tenant, onnx);
+        self.inner.upload_model(tokio_stream::iter(messages)).await?;
+        Ok(digest)
+    }
+
     /// Creates or updates the objects as given: all of them or none.
     pub async fn apply(&mut self, request: ApplyRequest) -> Result<Changed, ClientError> {
         let modules = request.modules.into_iter().map(|module| proto::Module {
@@ -194,9 +209,23 @@ impl Client {
             digest: module.digest.to_string(),
             size_bytes: 0,
         });
+        let keys = request.keys.into_iter().map(|NamedUpload { tenant, name, digest }| proto::Key {
+            tenant: tenant.to_string(),
+            name: name.to_string(),
+            digest: digest.to_string(),
+            algorithm: String::new(),
+        });
+        let models = request.models.into_iter().map(|NamedUpload { tenant, name, digest }| proto::Model {
+            tenant: tenant.to_string(),
+            name: name.to_string(),
+            digest: digest.to_string(),
+            size_bytes: 0,
+        });
         let message = proto::ApplyRequest {
             tenants: request.tenants.iter().map(Into::into).collect(),
             modules: modules.collect(),
+            keys: keys.collect(),
+            models: models.collect(),
             chains: request.chains.iter().map(Into::into).collect(),
             rules: request.rules.iter().map(Into::into).collect(),
         };
@@ -226,7 +255,21 @@ impl Client {
         collect(self.inner.list_modules(request).await?.into_inner()).await
     }
 
-    /// Returns uploads that no module names, by tenant and digest.
+    /// Returns keys, by tenant and name.
+    pub async fn keys(&mut self, filter: Filter) -> Result<Vec<Key>, ClientError> {
+        let Filter { tenant, name } = filter;
+        let request = proto::ListKeysRequest { tenant: tenant.map(Into::into), name };
+        collect(self.inner.list_keys(request).await?.into_inner()).await
+    }
+
+    /// Returns models, by tenant and name.
+    pub async fn models(&mut self, filter: Filter) -> Result<Vec<Model>, ClientError> {
+        let Filter { tenant, name } = filter;
+        let request = proto::ListModelsRequest { tenant: tenant.map(Into::into), name };
+        collect(self.inner.list_models(request).await?.into_inner()).await
+    }
+
+    /// Returns uploads that nothing names, by tenant and digest.
     pub async fn uploads(&mut self, tenant: Option<TenantName>) -> Result<Vec<Upload>, ClientError> {
         let request = proto::ListUploadsRequest { tenant: tenant.map(Into::into) };
         collect(self.inner.list_uploads(request).await?.into_inner()).await

@@ -7,6 +7,7 @@
 //!   change:  lock -> model: next state -> node: check -> store: commit -> node: follow -> unlock
 //!            and if templates are missing after the check: unlock -> node: build -> once more from the beginning
 //!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store
+//!   key:     the same: parse -> room -> seal -> store
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
@@ -14,15 +15,17 @@ mod account;
 mod change;
 mod first_tenants;
 mod rebuild;
+mod sealed_keys;
 mod turn_lock;
+mod uploads;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::SystemTime;
 
+use pinion_keys::KeyError;
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -30,12 +33,15 @@ use self::account::RefusedQuotas;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
-use self::turn_lock::{Party, TurnLock};
+pub use self::sealed_keys::SealError;
+use self::sealed_keys::SealedKeys;
+use self::turn_lock::TurnLock;
+pub use self::uploads::{NamedUpload, UploadKind, UploadedKey};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
-    Applied, Chain, ChainName, DesiredState, Digest, FILES_BYTES_MAX, Invalid, MODULE_BYTES_MAX, Module, ModuleName,
-    ObjectRef, Outcome, Rule, StoredUpload, Tenant, TenantName, Upload, check_upload,
+    Applied, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, ModelName, ModuleName, ObjectRef, Outcome, Rule,
+    Tenant, TenantName,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
 use crate::store::{Store, StoreError};
@@ -53,10 +59,10 @@ pub enum ControlError {
     /// A tenant's caller asks for a change, and the node has no such tenant, whose terms would bound it.
     #[error("tenant {0} is not on this node: its operator makes it with `pinion apply` of a [[tenant]] table")]
     UnknownTenant(TenantName),
-    /// A module, or the files of a stage, name bytes that their tenant did not upload.
+    /// A module, a key, a model, or the files of a stage, name what their tenant did not upload.
     #[error("{object}: its tenant has uploaded nothing with the digest {digest}: upload it first")]
     NotUploaded {
-        /// The module or chain.
+        /// The module, key, model or chain.
         object: ObjectRef,
         /// The digest without bytes.
         digest: Digest,
@@ -85,6 +91,12 @@ pub enum ControlError {
         /// Its size.
         size_bytes: u64,
     },
+    /// What is uploaded as a key is none.
+    #[error("this is no key that a node takes: {0}")]
+    BadKey(#[from] KeyError),
+    /// A key could not be sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -98,13 +110,17 @@ pub enum ControlError {
     },
 }
 
-/// Tenants, modules, chains and rules to create or update.
+/// Tenants, modules, keys, models, chains and rules to create or update.
 #[derive(Clone, Debug, Default)]
 pub struct ApplyRequest {
     /// Tenants, as they should be.
     pub tenants: Vec<Tenant>,
     /// Modules, by the digest of bytes that were uploaded before.
     pub modules: Vec<NamedUpload>,
+    /// Keys, by the digest of the public key of what was uploaded before.
+    pub keys: Vec<NamedUpload<KeyName>>,
+    /// Models, by the digest of bytes that were uploaded before.
+    pub models: Vec<NamedUpload<ModelName>>,
     /// Chains, as they should be.
     pub chains: Vec<Chain>,
     /// Rules, as they should be.
@@ -116,54 +132,11 @@ impl ApplyRequest {
     /// operator's, who must not wait for their changes.
     pub(crate) fn tenant(&self) -> Option<&TenantName> {
         let modules = self.modules.first().map(|module| &module.tenant);
+        let keys = self.keys.first().map(|key| &key.tenant);
+        let models = self.models.first().map(|model| &model.tenant);
         let chains = self.chains.first().map(|chain| &chain.tenant);
-        modules.or(chains).or(self.rules.first().map(|rule| &rule.tenant))
+        modules.or(keys).or(models).or(chains).or(self.rules.first().map(|rule| &rule.tenant))
     }
-}
-
-/// What an upload contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadKind {
-    /// A module.
-    Module,
-    /// The archive of a stage's files.
-    Files,
-}
-
-impl UploadKind {
-    /// The maximum size of such an upload, in bytes.
-    pub fn bytes_max(self) -> u64 {
-        match self {
-            UploadKind::Module => MODULE_BYTES_MAX,
-            UploadKind::Files => FILES_BYTES_MAX,
-        }
-    }
-
-    /// Refuses an upload that is too large, as soon as its size is known.
-    pub(crate) fn check_size(self, size_bytes: u64) -> Result<(), ControlError> {
-        if size_bytes > self.bytes_max() { Err(ControlError::TooLarge { kind: self, size_bytes }) } else { Ok(()) }
-    }
-}
-
-impl fmt::Display for UploadKind {
-    /// Formats it with the verb that follows.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            UploadKind::Module => "module has",
-            UploadKind::Files => "archive of files has",
-        })
-    }
-}
-
-/// A module name for bytes that were uploaded before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedUpload {
-    /// The tenant that owns the module and uploaded its bytes.
-    pub tenant: TenantName,
-    /// Its name within the tenant.
-    pub name: ModuleName,
-    /// The digest of the uploaded bytes.
-    pub digest: Digest,
 }
 
 /// The result of a change.
@@ -175,9 +148,20 @@ pub struct Changed {
     pub outcomes: Vec<Outcome>,
 }
 
+/// What the node's configuration says about the desired state.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Tenants. Those that the store does not have are added durably. Those that it has stay as they are stored, with a
+    /// warning in the status if they differ.
+    pub tenants: Vec<Tenant>,
+    /// The file with the secret that keys are sealed with. By default one beside the store, which is made with the first key.
+    pub secret: Option<PathBuf>,
+}
+
 /// Holds the desired state, makes changes durable, and passes them to the node.
 pub struct Control {
     store: Arc<Store>,
+    sealed_keys: SealedKeys,
     node: Arc<dyn Node>,
     /// Held for a whole change but not while templates are built, so that changes are serialised and wait for no build. Taken
     /// in turns of parties.
@@ -202,16 +186,18 @@ impl Control {
     /// Restores the desired state from the store and passes it to the node, which serves what is built of it.
     /// [`Control::build_missing`] builds the rest.
     pub fn open(store: Arc<Store>, node: Arc<dyn Node>) -> Result<Self, StoreError> {
-        Self::open_with(store, node, Vec::new())
+        Self::open_with(store, node, Settings::default())
     }
 
-    /// As [`Control::open`], with tenants of the node's configuration. Those that the store does not have are added
-    /// durably. Those that it has stay as they are stored, with a warning in the status if they differ.
-    pub fn open_with(store: Arc<Store>, node: Arc<dyn Node>, tenants: Vec<Tenant>) -> Result<Self, StoreError> {
+    /// As [`Control::open`], with what the node's configuration says.
+    pub fn open_with(store: Arc<Store>, node: Arc<dyn Node>, settings: Settings) -> Result<Self, StoreError> {
+        let Settings { tenants, secret } = settings;
+        let sealed_keys = SealedKeys::new(&store, secret);
         let first_tenants = FirstTenants::new(tenants);
         let desired = Arc::new(first_tenants.add_to(&store, store.load()?));
         let control = Self {
             store,
+            sealed_keys,
             node,
             changing: TurnLock::default(),
             admitting: TurnLock::default(),
@@ -230,6 +216,8 @@ impl Control {
             version = desired.version(),
             tenants = desired.tenants().len(),
             modules = desired.modules().len(),
+            keys = desired.keys().len(),
+            models = desired.models().len(),
             chains = desired.chains().len(),
             rules = desired.rules().len(),
             "desired state restored"
@@ -255,88 +243,6 @@ impl Control {
             Some(_) => Ok(()),
             None => Err(ControlError::UnknownTenant(tenant.clone())),
         }
-    }
-
-    /// Returns the uploads of tenants that neither a module nor a stage's files use.
-    pub fn unnamed_uploads(&self) -> Result<Vec<Upload>, ControlError> {
-        Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
-    }
-
-    /// Asks the node to admit the bytes, then stores them for the tenant, for the operator. May take seconds.
-    pub fn upload(
-        &self,
-        kind: UploadKind,
-        tenant: &TenantName,
-        announced: &Digest,
-        bytes: &[u8],
-    ) -> Result<(), ControlError> {
-        self.upload_as(None, kind, tenant, announced, bytes)
-    }
-
-    /// As [`Control::upload`], for a caller of this tenant, or else the operator.
-    pub fn upload_as(
-        &self,
-        caller: Option<&TenantName>,
-        kind: UploadKind,
-        tenant: &TenantName,
-        announced: &Digest,
-        bytes: &[u8],
-    ) -> Result<(), ControlError> {
-        kind.check_size(bytes.len() as u64)?;
-        let found = Digest::of(bytes);
-        if found != *announced {
-            return Err(ControlError::WrongDigest { announced: *announced, found });
-        }
-        let party = Party::of(caller, Some(tenant));
-        let _one_at_a_time = self.admitting.lock(&party);
-        self.check_party(&party)?;
-        self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
-        match kind {
-            UploadKind::Module => self.node.admit(bytes)?,
-            UploadKind::Files => self.node.admit_files(bytes)?,
-        }
-        // It may have been deleted while the node looked at the bytes.
-        self.check_party(&party)?;
-        Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
-    }
-
-    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more. Called with the lock of
-    /// uploads held.
-    fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
-        let desired = self.desired();
-        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
-        let refused = match check_upload(&self.store.uploads()?, new, terms) {
-            Ok(()) => return Ok(()),
-            Err(refused) => ControlError::from(refused),
-        };
-        if self.store.has_garbage(&desired, SystemTime::now())? {
-            self.remove_garbage(&Party::Tenant(new.tenant.clone()))?;
-            if check_upload(&self.store.uploads()?, new, terms).is_ok() {
-                return Ok(());
-            }
-        }
-        self.refused_quotas.note(&refused, &desired);
-        Err(refused)
-    }
-
-    fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {
-        let NamedUpload { tenant, name, digest } = named;
-        match self.store.upload_size_bytes(&tenant, &digest)? {
-            Some(size_bytes) => Ok(Module { tenant, name, digest, size_bytes }),
-            None => Err(ControlError::NotUploaded { object: ObjectRef::Module { tenant, name }, digest }),
-        }
-    }
-
-    /// Returns the chain with the sizes of its stages' files filled in.
-    fn chain(&self, mut chain: Chain) -> Result<Chain, ControlError> {
-        let object = ObjectRef::from(&chain);
-        for files in chain.stages.iter_mut().filter_map(|stage| stage.files.as_mut()) {
-            match self.store.upload_size_bytes(&chain.tenant, &files.digest)? {
-                Some(size_bytes) => files.size_bytes = size_bytes,
-                None => return Err(ControlError::NotUploaded { object, digest: files.digest }),
-            }
-        }
-        Ok(chain)
     }
 
     fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
@@ -395,18 +301,6 @@ impl Control {
     /// Passes a call to the node; see [`Node::invoke`].
     pub fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
         self.node.invoke(call, answered)
-    }
-
-    /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
-    pub fn collect_garbage(&self) -> Result<(), StoreError> {
-        let _no_upload = self.admitting.lock(&Party::Node);
-        self.remove_garbage(&Party::Node)
-    }
-
-    /// Removes it in the turn of this party. Called with the lock of uploads held.
-    fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
-        let _no_change = self.changing.lock(party);
-        self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
     }
 
     /// Returns the node's own report, with the warnings of this module added.

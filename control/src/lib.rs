@@ -6,7 +6,7 @@
 //! ```text
 //!   pinion apply -f demo.toml
 //!     manifest   reads and checks the files
-//!     client     uploads modules, sends one change
+//!     client     uploads modules, keys and models, sends one change
 //!        |
 //!        |  gRPC pinion.v1 on a Unix socket, or on TCP with mutual TLS
 //!        v
@@ -26,11 +26,12 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`model`] | modules, chains, rules and the pure step from one desired state to the next |
+//! | [`model`] | modules, keys, models, chains, rules and the pure step from one desired state to the next |
 //! | [`node`] | the trait that a data plane implements, and what it reports |
 //! | [`store`] | the database file that keeps the desired state across restarts |
 //! | [`disk`] | what an error of the state directory's file system means |
 //! | [`journal`] | the log lines of functions |
+//! | [`pem`] | the text of private keys on their way to the node |
 //! | [`metrics`] | counters and gauges of functions |
 //! | [`control`] | the order of a change; restoring at start |
 //! | [`proto`], [`wire`] | the generated messages; messages to values and back |
@@ -56,6 +57,7 @@ pub mod manifest;
 pub mod metrics;
 pub mod model;
 pub mod node;
+pub mod pem;
 pub mod proto;
 pub mod socket;
 pub mod store;

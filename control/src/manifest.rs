@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 
 use crate::control::NamedUpload;
 use crate::model::{
-    CONFIG_BYTES_MAX, Chain, Digest, Files, MODULE_BYTES_MAX, ModuleName, ObjectRef, Rule, Tenant, TenantName, quoted,
+    CONFIG_BYTES_MAX, Chain, Digest, Files, KeyName, MODEL_BYTES_MAX, MODULE_BYTES_MAX, ModelName, ModuleName,
+    ObjectRef, PEM_BYTES_MAX, Rule, Tenant, TenantName, quoted,
 };
+use crate::pem::Pem;
 
 /// The value that the key `version` must have.
 pub const VERSION: &str = "pinion.v1";
@@ -29,6 +31,8 @@ pub const VERSION: &str = "pinion.v1";
 pub const DEFAULT_TENANT: &str = "default";
 /// The key that names a module's file.
 const MODULE_PATH: &str = "path";
+/// The key that names the file of a key or a model.
+const FILE: &str = "file";
 /// The longest manifest. A manifest with all rules that a node accepts, each with every key, is half as long.
 const MANIFEST_BYTES_MAX: u64 = 16 << 20;
 
@@ -143,25 +147,28 @@ pub use position::Position;
 #[derive(Debug, Default)]
 pub struct Bundle {
     tenants: Vec<Tenant>,
-    modules: Vec<ModuleEntry>,
+    modules: Vec<UploadEntry<ModuleName>>,
+    keys: Vec<UploadEntry<KeyName>>,
+    models: Vec<UploadEntry<ModelName>>,
     chains: Vec<ChainEntry>,
     rules: Vec<Rule>,
     places: BTreeMap<ObjectRef, Position>,
 }
 
+/// A module, a key or a model.
 #[derive(Debug)]
-struct ModuleEntry {
+struct UploadEntry<N> {
     tenant: TenantName,
-    name: ModuleName,
-    source: ModuleSource,
+    name: N,
+    source: Source,
 }
 
-/// Where a module's bytes are.
+/// Where its bytes are.
 #[derive(Debug)]
-enum ModuleSource {
+enum Source {
     /// In a local file.
     File(NamedFile),
-    /// On the node, uploaded before by the module's tenant.
+    /// On the node, uploaded before by its tenant.
     Uploaded(Digest),
 }
 
@@ -189,6 +196,14 @@ pub struct Contents {
     pub modules: Vec<ModuleFile>,
     /// Modules for which the manifests give only the digest.
     pub uploaded: Vec<NamedUpload>,
+    /// Keys and their files.
+    pub keys: Vec<KeyFile>,
+    /// Keys for which the manifests give only the digest.
+    pub uploaded_keys: Vec<NamedUpload<KeyName>>,
+    /// Models and their bytes.
+    pub models: Vec<ModelFile>,
+    /// Models for which the manifests give only the digest.
+    pub uploaded_models: Vec<NamedUpload<ModelName>>,
     /// Chains. Their stages' files are among [`Contents::files`].
     pub chains: Vec<Chain>,
     /// The files of stages, each archive of a tenant once.
@@ -223,6 +238,32 @@ pub struct ModuleFile {
     pub wasm: Vec<u8>,
 }
 
+/// A key that a manifest names.
+#[derive(Debug)]
+pub struct KeyFile {
+    /// The tenant that is to own it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: KeyName,
+    /// The file that it was read from.
+    pub path: PathBuf,
+    /// The file's text.
+    pub pem: Pem,
+}
+
+/// A model that a manifest names.
+#[derive(Debug)]
+pub struct ModelFile {
+    /// The tenant that is to own it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: ModelName,
+    /// The file that its bytes were read from.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub onnx: Vec<u8>,
+}
+
 impl Bundle {
     /// Reads manifests. Of a folder, reads all files that end in `.toml`, by name.
     pub fn read(paths: &[PathBuf]) -> Result<Self, ManifestError> {
@@ -241,13 +282,15 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Returns the objects that the manifests define: tenants, modules, chains, rules.
+    /// Returns the objects that the manifests define: tenants, modules, keys, models, chains, rules.
     pub fn objects(&self) -> Vec<ObjectRef> {
-        let module = |m: &ModuleEntry| ObjectRef::Module { tenant: m.tenant.clone(), name: m.name.clone() };
-        let modules = self.modules.iter().map(module);
+        let modules = self.modules.iter().map(|it| it.object(|tenant, name| ObjectRef::Module { tenant, name }));
+        let keys = self.keys.iter().map(|it| it.object(|tenant, name| ObjectRef::Key { tenant, name }));
+        let models = self.models.iter().map(|it| it.object(|tenant, name| ObjectRef::Model { tenant, name }));
         let chains = self.chains.iter().map(|entry| ObjectRef::from(&entry.chain));
         let tenants = self.tenants.iter().map(ObjectRef::from);
-        tenants.chain(modules).chain(chains).chain(self.rules.iter().map(ObjectRef::from)).collect()
+        let rules = self.rules.iter().map(ObjectRef::from);
+        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules).collect()
     }
 
     /// Returns the chains that the manifests define. Configurations in separate files are not loaded yet.
@@ -263,23 +306,25 @@ impl Bundle {
     /// Returns the files that modules' bytes are to be read from.
     pub fn module_paths(&self) -> impl Iterator<Item = &Path> {
         self.modules.iter().filter_map(|module| match &module.source {
-            ModuleSource::File(file) => Some(&*file.path),
-            ModuleSource::Uploaded(_) => None,
+            Source::File(file) => Some(&*file.path),
+            Source::Uploaded(_) => None,
         })
     }
 
     /// Reads the files that the manifests name.
     pub fn load(self) -> Result<Contents, ManifestError> {
-        let (mut modules, mut uploaded) = (Vec::new(), Vec::new());
-        for ModuleEntry { tenant, name, source } in self.modules {
-            match source {
-                ModuleSource::Uploaded(digest) => uploaded.push(NamedUpload { tenant, name, digest }),
-                ModuleSource::File(file) => {
-                    let wasm = file.read(MODULE_PATH, "a module", MODULE_BYTES_MAX)?;
-                    modules.push(ModuleFile { tenant, name, path: file.path, wasm });
-                }
-            }
-        }
+        let (modules, uploaded) = loaded(self.modules, |tenant, name, file| {
+            let wasm = file.read(MODULE_PATH, "a module", MODULE_BYTES_MAX)?;
+            Ok(ModuleFile { tenant, name, path: file.path, wasm })
+        })?;
+        let (keys, uploaded_keys) = loaded(self.keys, |tenant, name, file| {
+            let pem = Pem::new(file.read(FILE, "a key", PEM_BYTES_MAX)?);
+            Ok(KeyFile { tenant, name, path: file.path, pem })
+        })?;
+        let (models, uploaded_models) = loaded(self.models, |tenant, name, file| {
+            let onnx = file.read(FILE, "a model", MODEL_BYTES_MAX)?;
+            Ok(ModelFile { tenant, name, path: file.path, onnx })
+        })?;
         let mut files = BTreeMap::new();
         let load_chain = |mut entry: ChainEntry| {
             for (stage, file) in &entry.config_files {
@@ -298,6 +343,10 @@ impl Bundle {
             tenants: self.tenants,
             modules,
             uploaded,
+            keys,
+            uploaded_keys,
+            models,
+            uploaded_models,
             chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
             files: files.into_values().collect(),
             rules: self.rules,
@@ -317,9 +366,21 @@ impl Bundle {
         self.add_place(object, place)
     }
 
-    fn add_module(&mut self, place: &Position, module: ModuleEntry) -> Result<(), ManifestError> {
-        let object = ObjectRef::Module { tenant: module.tenant.clone(), name: module.name.clone() };
+    fn add_module(&mut self, place: &Position, module: UploadEntry<ModuleName>) -> Result<(), ManifestError> {
+        let object = module.object(|tenant, name| ObjectRef::Module { tenant, name });
         self.modules.push(module);
+        self.add_place(object, place)
+    }
+
+    fn add_key(&mut self, place: &Position, key: UploadEntry<KeyName>) -> Result<(), ManifestError> {
+        let object = key.object(|tenant, name| ObjectRef::Key { tenant, name });
+        self.keys.push(key);
+        self.add_place(object, place)
+    }
+
+    fn add_model(&mut self, place: &Position, model: UploadEntry<ModelName>) -> Result<(), ManifestError> {
+        let object = model.object(|tenant, name| ObjectRef::Model { tenant, name });
+        self.models.push(model);
         self.add_place(object, place)
     }
 
@@ -334,6 +395,27 @@ impl Bundle {
         self.rules.push(rule);
         self.add_place(object, place)
     }
+}
+
+impl<N: Clone> UploadEntry<N> {
+    fn object(&self, of: impl FnOnce(TenantName, N) -> ObjectRef) -> ObjectRef {
+        of(self.tenant.clone(), self.name.clone())
+    }
+}
+
+/// Reads the files of objects, and returns those apart for which only the digest is given.
+fn loaded<N, T>(
+    entries: Vec<UploadEntry<N>>,
+    read: impl Fn(TenantName, N, NamedFile) -> Result<T, ManifestError>,
+) -> Result<(Vec<T>, Vec<NamedUpload<N>>), ManifestError> {
+    let (mut files, mut uploaded) = (Vec::new(), Vec::new());
+    for UploadEntry { tenant, name, source } in entries {
+        match source {
+            Source::Uploaded(digest) => uploaded.push(NamedUpload { tenant, name, digest }),
+            Source::File(file) => files.push(read(tenant, name, file)?),
+        }
+    }
+    Ok((files, uploaded))
 }
 
 impl NamedFile {
@@ -443,7 +525,10 @@ fn read_text(path: &Path) -> Result<String, ManifestError> {
 
 /// Returns none if the file is longer.
 fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    let file = File::open(path)?;
+    // Room for all of it and a byte more, so that it is not moved: what is left behind of a key is not erased.
+    let len = file.metadata()?.len().min(bytes_max);
+    let mut bytes = Vec::with_capacity(len as usize + 2);
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= bytes_max).then_some(bytes))
 }

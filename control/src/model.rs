@@ -1,4 +1,5 @@
-//! The desired state of a node: tenants, and the modules, chains and rules of all of them, as plain checked values.
+//! The desired state of a node: tenants, and the modules, keys, models, chains and rules of all of them, as plain checked
+//! values.
 //!
 //! Called by everything else in this crate. Never reads a file, a clock or the network. A change is a pure function
 //! from one [`DesiredState`] to the next, and is made completely or not at all.
@@ -8,7 +9,8 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`], [`KeyName`], [`ModelName`] |
-//! | `digest` | [`Digest`], which identifies the bytes of modules and files |
+//! | `digest` | [`Digest`], which identifies the bytes of modules, files and models, and keys by their public keys |
+//! | `granted` | [`Key`], [`Model`] and their bounds |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
 //! | `outputs` | [`Output`], and the check that stages form a chain |
 //! | `reverse` | [`Reverse`], and which chains can have one |
@@ -23,6 +25,7 @@
 mod chain;
 mod digest;
 mod fields;
+mod granted;
 mod invalid;
 mod names;
 mod outbound;
@@ -48,6 +51,7 @@ pub use digest::{BadDigest, Digest};
 pub use fields::{
     Access, ENTRIES_MAX, FIELDS_MAX, Field, FieldProblem, Grant, TTL_SECONDS_MAX, VALUE_BYTES_MAX, WhenFull,
 };
+pub use granted::{Key, MODEL_BYTES_MAX, Model, PEM_BYTES_MAX, STAGE_GRANTS_MAX};
 pub use invalid::{ChainProblem, Invalid, NotGranted, RuleProblem, TenantProblem};
 pub use names::{
     BadName, ChainName, FieldName, KeyName, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName,
@@ -62,12 +66,12 @@ pub use scheduling::{
     CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,
 };
 pub use state::{
-    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, MODULES_MAX,
-    ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
+    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, KEYS_MAX,
+    MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
 };
 pub use tenant::{
-    CLOCK_STEP_US_MAX, GRANTS_MAX, TENANT_CPU_PER_SECOND_MS_MAX, TENANT_MEMORY_MIB_MAX, TENANT_STATE_MIB_MAX, Tenant,
-    UPLOAD_MIB_MAX, WEIGHT_MAX,
+    CLOCK_STEP_US_MAX, GRANTS_MAX, MODEL_MIB_MAX, TENANT_CPU_PER_SECOND_MS_MAX, TENANT_MEMORY_MIB_MAX,
+    TENANT_STATE_MIB_MAX, Tenant, UPLOAD_MIB_MAX, WEIGHT_MAX,
 };
 pub use touched::{ChainKey, Ingredients};
 

@@ -6,16 +6,17 @@
 //! ```text
 //!   upload      admit(wasm)               validate it; the bytes are stored only if this succeeds
 //!               admit_files(archive)      the same
+//!               admit_model(onnx)         the same
 //!   change      check(state)              can the node apply it? changes nothing
 //!               hold(state, chains)       keep what is built of their templates from here on
-//!               build(state, chains)      build the templates that they need; then from the beginning, as others may
-//!                                         have made changes meanwhile
+//!               build(state, chains)      build the templates that they need, and read their keys and models; then from
+//!                                         the beginning, as others may have made changes meanwhile
 //!               unfit(state, chains)      can the node apply it, by what the templates need?
 //!               -- the state becomes durable --
 //!               follow(state)             apply it; states come one after another, versions only grow
 //! ```
 //!
-//! All methods are called from threads that may block. `admit` and `admit_files` are called one at a time, and `check`,
+//! All methods are called from threads that may block. `admit`, `admit_files` and `admit_model` are called one at a time, and `check`,
 //! `hold`, `lacks`, `unfit`, `retry` and `follow` one after another. `build`, `stop_builds` and the reports may be called
 //! at any time and from many threads at once.
 
@@ -26,6 +27,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pinion_keys::PrivateKey;
 use tokio::sync::watch;
 
 pub use self::resources::{ResourceUse, TenantAccount};
@@ -36,7 +38,7 @@ pub use self::status::{
 };
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
-use crate::model::{ChainKey, ChainName, DesiredState, Files, Module, ObjectRef, TenantName};
+use crate::model::{ChainKey, ChainName, DesiredState, Files, Key, Model, Module, ObjectRef, TenantName};
 
 /// A data plane that applies a desired state.
 pub trait Node: Send + Sync + 'static {
@@ -47,6 +49,10 @@ pub trait Node: Send + Sync + 'static {
     /// Validates the archive of a stage's files before it is stored. A refusal is a sentence for the tenant, without
     /// the digest.
     fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal>;
+
+    /// Validates a model (ONNX) before it is stored. A refusal is a sentence for the tenant, without the digest or the name
+    /// of the model.
+    fn admit_model(&self, onnx: &[u8]) -> Result<(), Refusal>;
 
     /// Checks whether the node could follow this state. Covers what [`DesiredState::apply`] can't know and what is
     /// cheap to check: port names that the node does not have, or more stages than it has room for.
@@ -59,7 +65,8 @@ pub trait Node: Send + Sync + 'static {
     fn check(&self, before: &DesiredState, state: &DesiredState) -> Result<(), Refusal>;
 
     /// Builds the templates that these chains of the state need and that are missing: initialises modules with their
-    /// configurations and files, and compiles them. Loads all of them, for as long as they are held. May take many
+    /// configurations and files, and compiles them. Loads all of them, and the chains' keys and models, for as long as they
+    /// are held. May take many
     /// seconds. Returns the chains for which that failed and
     /// why, such as a configuration that a function refuses, as sentences like those of `check`.
     ///
@@ -77,15 +84,16 @@ pub trait Node: Send + Sync + 'static {
     fn unfit(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Vec<(ObjectRef, Refusal)>;
 
     /// Keeps the templates that these chains of the state need, and that are or will be built, until the returned value
-    /// is dropped, and keeps them loaded. Templates that no followed state needs, and that are not held, are removed.
+    /// is dropped, and keeps them loaded, as well as the chains' keys and models. What no followed state needs, and is not
+    /// held, is removed.
     fn hold(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> Hold;
 
     /// Removes what was built for changes that were not made: templates that no chain of this state needs, and that are
     /// not held. It is the followed state. Cheap if nothing was built.
     fn clear_up(&self, state: &DesiredState);
 
-    /// Returns whether a template that these chains of the state need is missing, damaged, or not loaded, so that `build`
-    /// would make or load it. Cheap.
+    /// Returns whether a template that these chains of the state need is missing, damaged, or not loaded, or a key or a model
+    /// is not loaded, so that `build` would make or load it. Cheap.
     fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool;
 
     /// Ends the builds under way, and refuses others from now on. Called when the node is to stop.
@@ -210,6 +218,10 @@ pub trait UploadedBytes: Sync {
     fn wasm(&self, module: &Module) -> Result<Vec<u8>, String>;
     /// Returns the archive of a stage's files; otherwise a sentence that says why not.
     fn files(&self, files: &Files) -> Result<Vec<u8>, String>;
+    /// Returns a key; otherwise a sentence for the operator that says why not.
+    fn key(&self, key: &Key) -> Result<PrivateKey, String>;
+    /// Returns the bytes of a model; otherwise a sentence that says why not.
+    fn model(&self, model: &Model) -> Result<Vec<u8>, String>;
 }
 
 /// Why a node refused, as a sentence for the caller.

@@ -1,4 +1,5 @@
-//! The durable store: one file that holds the desired state, the bytes of every module, and stages' files.
+//! The durable store: one file that holds the desired state, the bytes of modules, models and stages' files, and sealed
+//! keys.
 //!
 //! Owned by [`crate::Control`], which calls it under its lock. When a call returns, what it wrote is on the disk. The
 //! store never judges a change and never calls the node.
@@ -7,17 +8,20 @@
 //!   meta      "format" -> 2, "version" -> of the desired state
 //!   tenants   tenant      -> pinion.v1.Tenant
 //!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
-//!   chains    tenant/name -> pinion.v1.Chain                  and how many bytes
-//!   rules     tenant/name -> pinion.v1.Rule          blobs    digest -> the bytes uploaded
+//!   keys      tenant/name -> pinion.v1.Key                    and how many bytes
+//!   models    tenant/name -> pinion.v1.Model         blobs    digest -> the bytes uploaded
+//!   chains    tenant/name -> pinion.v1.Chain         sealed   (tenant, digest) -> when, algorithm
+//!   rules     tenant/name -> pinion.v1.Rule                   and the sealed key
 //! ```
 //!
-//! A module of tenant t with digest d depends on the upload (t, d), which depends on the blob d; so do the files of a
-//! stage. Uploads and blobs without a dependent are garbage, once they are so old that no request that is about to name
+//! A module of tenant t with digest d depends on the upload (t, d), which depends on the blob d; so do a model and the
+//! files of a stage. A key depends on the sealed key (t, d). Uploads, blobs and sealed keys without a dependent are garbage, once they are so old that no request that is about to name
 //! them can be in progress.
 
 #[cfg(test)]
 mod faults;
 mod garbage;
+mod keys;
 mod opened;
 mod overlay;
 #[cfg(test)]
@@ -32,10 +36,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prost::Message;
 use redb::{ReadableTable, Table, TableDefinition, TableError, TableHandle, WriteTransaction};
 
+use self::keys::SEALED;
 use self::opened::Opened;
 use crate::disk::DiskError;
-use crate::model::{Applied, Change, DesiredState, Digest, Effect, Files, Module, ObjectRef, StoredUpload, TenantName};
-use crate::node::UploadedBytes;
+use crate::model::{
+    Applied, Change, DesiredState, Digest, Effect, Files, Model, Module, ObjectRef, StoredUpload, TenantName,
+};
 use crate::proto;
 use crate::wire::BadMessage;
 
@@ -45,6 +51,8 @@ const FORMAT: u64 = 2;
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 const TENANTS: TableDefinition<&str, &[u8]> = TableDefinition::new("tenants");
 const MODULES: TableDefinition<&str, &[u8]> = TableDefinition::new("modules");
+const KEYS: TableDefinition<&str, &[u8]> = TableDefinition::new("keys");
+const MODELS: TableDefinition<&str, &[u8]> = TableDefinition::new("models");
 const CHAINS: TableDefinition<&str, &[u8]> = TableDefinition::new("chains");
 const RULES: TableDefinition<&str, &[u8]> = TableDefinition::new("rules");
 const UPLOADS: TableDefinition<(&str, &[u8; 32]), (u64, u64)> = TableDefinition::new("uploads");
@@ -171,11 +179,12 @@ impl Store {
         let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
         meta.insert("format", FORMAT).map_err(|e| self.failed(e))?;
         meta.insert("version", 0).map_err(|e| self.failed(e))?;
-        for table in [TENANTS, MODULES, CHAINS, RULES] {
+        for table in [TENANTS, MODULES, KEYS, MODELS, CHAINS, RULES] {
             write.open_table(table).map_err(|e| self.failed(e))?;
         }
         write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
         write.open_table(BLOBS).map_err(|e| self.failed(e))?;
+        write.open_table(SEALED).map_err(|e| self.failed(e))?;
         Ok(())
     }
 
@@ -191,6 +200,8 @@ impl Store {
         let objects = Change {
             tenants: self.load_objects::<proto::Tenant, _>(read, TENANTS)?,
             modules: self.load_objects::<proto::Module, _>(read, MODULES)?,
+            keys: self.load_objects::<proto::Key, _>(read, KEYS)?,
+            models: self.load_objects::<proto::Model, _>(read, MODELS)?,
             chains: self.load_objects::<proto::Chain, _>(read, CHAINS)?,
             rules: self.load_objects::<proto::Rule, _>(read, RULES)?,
             delete: Vec::new(),
@@ -208,8 +219,10 @@ impl Store {
         T: TryFrom<M, Error = BadMessage>,
     {
         let table = match read.open_table(table) {
-            // Stores that were made before there were tenants have no such table, until one is written.
-            Err(TableError::TableDoesNotExist(name)) if name == TENANTS.name() => return Ok(Vec::new()),
+            // Stores that were made before there were such objects have no table of them, until one is written.
+            Err(TableError::TableDoesNotExist(name)) if [TENANTS, KEYS, MODELS].iter().any(|it| it.name() == name) => {
+                return Ok(Vec::new());
+            }
             table => table.map_err(|e| self.failed(e))?,
         };
         let mut objects = Vec::new();
@@ -252,11 +265,14 @@ impl Store {
         meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
         let open = |table| write.open_table(table).map_err(|e| self.failed(e));
         let (mut tenants, mut modules) = (open(TENANTS)?, open(MODULES)?);
+        let (mut keys, mut models) = (open(KEYS)?, open(MODELS)?);
         let (mut chains, mut rules) = (open(CHAINS)?, open(RULES)?);
         for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
             let table = match outcome.object {
                 ObjectRef::Tenant { .. } => &mut tenants,
                 ObjectRef::Module { .. } => &mut modules,
+                ObjectRef::Key { .. } => &mut keys,
+                ObjectRef::Model { .. } => &mut models,
                 ObjectRef::Chain { .. } => &mut chains,
                 ObjectRef::Rule { .. } => &mut rules,
             };
@@ -278,6 +294,14 @@ impl Store {
             ObjectRef::Module { tenant, name } => {
                 let module = state.modules().get(&(tenant, name));
                 module.map(|module| proto::Module::from(&**module).encode_to_vec())
+            }
+            ObjectRef::Key { tenant, name } => {
+                let key = state.keys().get(&(tenant, name));
+                key.map(|key| proto::Key::from(&**key).encode_to_vec())
+            }
+            ObjectRef::Model { tenant, name } => {
+                let model = state.models().get(&(tenant, name));
+                model.map(|model| proto::Model::from(&**model).encode_to_vec())
             }
             ObjectRef::Chain { tenant, name } => {
                 let chain = state.chains().get(&(tenant, name));
@@ -343,6 +367,14 @@ impl Store {
                 let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
                 all.push(StoredUpload { tenant, digest: Digest::from_bytes(*digest), size_bytes });
             }
+            let Some(keys) = self.sealed_table(read)? else { return Ok(all) };
+            for entry in keys.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                let ((tenant, digest), (.., sealed)) = (key.value(), value.value());
+                let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
+                let (digest, size_bytes) = (Digest::from_bytes(*digest), sealed.len() as u64);
+                all.push(StoredUpload { tenant, digest, size_bytes });
+            }
             Ok(all)
         })
     }
@@ -350,6 +382,16 @@ impl Store {
     /// Returns the bytes of a module that the desired state names.
     pub fn wasm(&self, module: &Module) -> Result<Vec<u8>, StoreError> {
         self.blob(&module.digest, || ObjectRef::from(module).to_string())
+    }
+
+    /// Returns the bytes of a model that the desired state names.
+    pub fn model(&self, model: &Model) -> Result<Vec<u8>, StoreError> {
+        self.blob(&model.digest, || ObjectRef::from(model).to_string())
+    }
+
+    /// Returns the archive of a stage's files that the desired state names.
+    pub fn files(&self, files: &Files) -> Result<Vec<u8>, StoreError> {
+        self.blob(&files.digest, || "a stage's files".to_owned())
     }
 
     fn blob(&self, digest: &Digest, whose: impl FnOnce() -> String) -> Result<Vec<u8>, StoreError> {
@@ -371,16 +413,6 @@ impl Store {
 
     fn failed(&self, error: impl Into<redb::Error>) -> StoreError {
         self.opened.failed(error)
-    }
-}
-
-impl UploadedBytes for Store {
-    fn wasm(&self, module: &Module) -> Result<Vec<u8>, String> {
-        Self::wasm(self, module).map_err(|error| error.to_string())
-    }
-
-    fn files(&self, files: &Files) -> Result<Vec<u8>, String> {
-        self.blob(&files.digest, || "a stage's files".to_owned()).map_err(|error| error.to_string())
     }
 }
 

@@ -22,10 +22,10 @@ use tonic::Code;
 async fn apply_small(client: &mut Client) -> Vec<String> {
     let digest = client.upload(&demo(), wasm("m")).await.unwrap();
     let request = ApplyRequest {
-        tenants: Vec::new(),
         modules: vec![named("m", digest)],
         chains: vec![echo_chain("m")],
         rules: vec![rule_to_echo("ping", "10.77.0.2")],
+        ..ApplyRequest::default()
     };
     let changed = client.apply(request).await.unwrap();
     changed.outcomes.iter().map(|outcome| format!("{} {}", outcome.object, outcome.effect)).collect()

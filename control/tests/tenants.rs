@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, Changed, ControlError, UploadKind};
+use pinion_control::control::{ApplyRequest, Changed, ControlError, Settings, UploadKind};
 use pinion_control::model::{Chain, Digest, ObjectRef, Tenant, TenantName};
 use pinion_control::node::Call;
 use pinion_control::{Client, Control, Store};
@@ -39,6 +39,7 @@ async fn apply_all(client: &mut Client, tenant: Tenant) -> Result<Changed, Clien
         modules: vec![named("m", digest)],
         chains: vec![echo_chain("m")],
         rules: vec![rule],
+        ..ApplyRequest::default()
     };
     client.apply(request).await
 }
@@ -166,7 +167,8 @@ async fn a_tenant_that_has_terms_and_nothing_else_has_an_account() {
 /// Opens the store in this folder with these tenants in the node's configuration.
 fn open(folder: &Path, tenants: &[Tenant]) -> Control {
     let store = Arc::new(Store::open(&folder.join("store")).unwrap());
-    Control::open_with(store, Arc::new(TestNode::default()), tenants.to_vec()).unwrap()
+    let settings = Settings { tenants: tenants.to_vec(), secret: None };
+    Control::open_with(store, Arc::new(TestNode::default()), settings).unwrap()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use pinion_builder::initialise::Wishes;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
@@ -35,6 +36,7 @@ fn template(engine: &Engine, module: &str) -> Arc<Template> {
         files: None,
         memory_bytes_max: MEMORY_BYTES_MAX as u64,
         fields: Arc::new([]),
+        keys: Arc::new([]),
     };
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -65,6 +67,8 @@ impl Launchpad<'_> {
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
+            keys: KeyGrants::default(),
+            offload: None,
             keep_alives: None,
             spare: self.spare.clone(),
         };

@@ -17,6 +17,7 @@ use pinion_guest::calls::state::{Key, State};
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn, TurnReason};
 use pinion_runtime::instruments::log::{Origin, hub};
@@ -109,7 +110,13 @@ fn grants(entries: u32, value_bytes: u32) -> Grants {
 
 fn template(engine: &Engine, wat: &str) -> Arc<Template> {
     let fields = FIELDS.map(str::to_owned).to_vec().into();
-    let wishes = Wishes { config: Arc::new([]), files: None, memory_bytes_max: MEMORY_BYTES_MAX as u64, fields };
+    let wishes = Wishes {
+        config: Arc::new([]),
+        files: None,
+        memory_bytes_max: MEMORY_BYTES_MAX as u64,
+        fields,
+        keys: Arc::new([]),
+    };
     let module = wat::parse_str(wat).expect("a module");
     let Built { facts, artifact } = build(&module, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -142,6 +149,8 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         activation: None,
         terms: SchedulingParams::default(),
         state: grants.clone(),
+        keys: KeyGrants::default(),
+        offload: None,
         keep_alives: None,
         spare: spare.clone(),
     };

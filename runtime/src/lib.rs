@@ -24,6 +24,7 @@
 //! | [`reports`] | statuses of chains and instances, and the packets they lost | launcher, control threads |
 //! | [`worker`] | turns of FWPs, one after another; their timers | data plane |
 //! | [`fwp`] | one instance: its preparation, its turn, its imports, its limits, its end | data plane, launcher |
+//! | [`offload`] | work for FWPs off the data path: threads, queues, turns of tenants | data plane, its own threads |
 //! | [`tuning`] | prefetches: code whose only reason is a cache | data plane |
 //! | [`memory`] | the heap, pages provided ahead, memory pressure | launcher, control threads |
 //! | [`tenants`] | memory accounts, scheduling parameters, meters | all |
@@ -51,6 +52,7 @@ pub mod launcher;
 pub mod lockdown;
 pub mod memory;
 pub mod node;
+pub mod offload;
 pub mod preemption;
 pub mod reports;
 pub mod roles;

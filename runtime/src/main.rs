@@ -14,6 +14,7 @@ use clap::Parser;
 use pinion_builder_client::process;
 use pinion_builder_client::supervised::{self, Request};
 use pinion_control::causes::with_causes;
+use pinion_control::control::Settings;
 use pinion_control::socket::ServeError;
 use pinion_control::{Control, Server, Store};
 use pinion_runtime::cores::plan::stay_on;
@@ -157,7 +158,8 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
     // Everything is open, and no client has been served yet.
     give_up_rights(&config, supervised)?;
     threads.spawn(refusals::log());
-    let control = Control::open_with(store, Arc::clone(&node.data_plane) as _, config.tenants.clone())?;
+    let settings = Settings { tenants: config.tenants.clone(), secret: config.secret.clone() };
+    let control = Control::open_with(store, Arc::clone(&node.data_plane) as _, settings)?;
     let control = Arc::new(control);
     threads.block_on(async {
         tracing::info!(socket = %config.socket.display(), "piniond is up");
@@ -185,7 +187,10 @@ fn give_up_rights(config: &NodeConfig, supervised: Option<&Supervised>) -> anyho
         .flat_map(|files| [files.certificate, files.key, files.client_ca].into_iter().chain(files.revoked));
     let paths = OwnPaths {
         state_dir: config.state_dir.clone(),
-        read: files.chain(config.memory_cgroup.iter().map(|cgroup| cgroup.join("memory.current"))).collect(),
+        read: files
+            .chain(config.memory_cgroup.iter().map(|cgroup| cgroup.join("memory.current")))
+            .chain(config.secret.clone().filter(|secret| secret.exists()))
+            .collect(),
     };
     lockdown::give_up(&config.confinement, &paths).context("the node cannot give up its rights")
 }

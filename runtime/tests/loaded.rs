@@ -16,8 +16,14 @@ use pinion_runtime::tenants::accounts::{Accounts, TenantLimits};
 
 const ECHO: &str = include_str!("support/echo.wat");
 const WORKERS: usize = 2;
-const WISHES: Wishes<'_> =
-    Wishes { tenant: "demo", config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+const WISHES: Wishes<'_> = Wishes {
+    tenant: "demo",
+    config: b"",
+    files: None,
+    memory_bytes_max: 1 << 20,
+    fields: Vec::new(),
+    keys: Vec::new(),
+};
 
 fn built() -> Built {
     let wishes = initialise::Wishes {
@@ -25,6 +31,7 @@ fn built() -> Built {
         files: None,
         memory_bytes_max: WISHES.memory_bytes_max,
         fields: Arc::new([]),
+        keys: Arc::new([]),
     };
     build(&wat::parse_str(ECHO).unwrap(), &wishes, |_| ()).unwrap()
 }

@@ -206,6 +206,15 @@ fn functions_that_ask_for_absurd_amounts_at_absurd_addresses() {
 
 #[test]
 #[ignore = "part of `make hostile`"]
+fn functions_that_ask_for_signatures_without_a_key() {
+    Guests::new("signer", &[""; 4]).are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "a call succeeded, or ended it: {chain}");
+        assert!(meter(chain, "turns") > 8, "{chain}");
+    });
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
 fn functions_that_call_themselves_without_end() {
     Guests::new("deep", &[""; 4]).are_withstood(failed);
 }

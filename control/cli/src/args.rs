@@ -11,13 +11,13 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use pinion_control::model::{self, ChainName, FieldName, TenantName};
+use pinion_control::model::{self, ChainName, FieldName, KeyName, TenantName};
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
 use crate::contexts::{ContextName, Wanted};
 
-/// Manages a Pinion node: brings tenants, modules, chains and rules to it, and shows its state
+/// Manages a Pinion node: brings tenants, modules, keys, models, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
 #[command(name = "pinion", version, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -140,26 +140,30 @@ pub(crate) enum Command {
         /// For modules: a field of state to grant to them; may be given several times
         #[arg(long = "state", value_name = "FIELD")]
         fields: Vec<FieldName>,
+        /// For modules: a private key to grant to them; may be given several times
+        #[arg(long = "key", value_name = "KEY")]
+        keys: Vec<KeyName>,
         #[command(flatten)]
         builder: Builder,
     },
-    /// Create or update tenants, modules, chains and rules as manifests say: all of them or none
+    /// Create or update tenants, modules, keys, models, chains and rules as manifests say: all of them or none
     Apply {
         /// Manifests, or folders of them; all together are one change. By default the pinion.toml of this folder, or of
         /// the nearest one above
         #[arg(long = "file", visible_alias = "manifest-path", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Upload modules without changing anything else
+    /// Upload modules, keys and models without changing anything else
     ///
     /// The node validates the bytes, keeps them for their tenant, and identifies them by their digest, which is
     /// printed. No chain runs them yet, and no running chain changes. That takes `pinion apply` of a manifest whose
-    /// `[[module]]` names them, by `digest = "sha256:..."`, or by the `path` of the same file. (An apply by path
+    /// `[[module]]` names them, by `digest = "sha256:..."`, or by the `path` of the same file. Keys and models of a manifest
+    /// are pushed as well; a key is stored sealed, identified by its public key, and cannot be read back. (An apply by path
     /// uploads what is missing, so it needs no push before. Push is for building on one machine and applying on
     /// another.) The node discards an upload that nothing names within an hour; until then `pinion get uploads` lists
     /// it.
     Push {
-        /// A module. By default the modules of the manifest
+        /// A module. By default the modules, keys and models of the manifest
         #[arg(value_name = "FILE")]
         module: Option<PathBuf>,
         /// The tenant that is to own the module; by default the context's, or else `default`
@@ -453,7 +457,12 @@ pub(crate) enum Listed {
     Tenants,
     #[value(alias = "module")]
     Modules,
-    /// Uploads that no module names
+    /// Private keys: what identifies them, and which chains use them
+    #[value(alias = "key")]
+    Keys,
+    #[value(alias = "model")]
+    Models,
+    /// Uploads that nothing names
     #[value(alias = "upload")]
     Uploads,
     #[value(alias = "chain")]
@@ -472,6 +481,10 @@ pub(crate) enum Listed {
 pub(crate) enum Described {
     #[value(alias = "modules")]
     Module,
+    #[value(alias = "keys")]
+    Key,
+    #[value(alias = "models")]
+    Model,
     #[value(alias = "chains")]
     Chain,
     #[value(alias = "rules")]
@@ -490,6 +503,10 @@ pub(crate) enum Deletable {
     Tenant,
     #[value(alias = "modules")]
     Module,
+    #[value(alias = "keys")]
+    Key,
+    #[value(alias = "models")]
+    Model,
     #[value(alias = "chains")]
     Chain,
     #[value(alias = "rules")]

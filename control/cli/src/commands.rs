@@ -25,7 +25,7 @@ use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::metrics::MetricFilter;
-use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, TenantName};
+use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, TenantName};
 
 pub(crate) use self::cert::CertError;
 use crate::args::{Args, Command, CommandLine, Format, Scope};
@@ -45,7 +45,7 @@ pub(crate) enum BadInput {
     #[error("there is no {kind} {name:?}")]
     NotFound { kind: &'static str, name: String },
     /// Manifests that define nothing.
-    #[error("{}: no module, chain or rule is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error("{}: no object is in there", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Empty(Vec<PathBuf>),
     /// A file that can't be read.
     #[error("{}: {error}", path.display())]
@@ -138,7 +138,7 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
     match command {
         Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref(), target.tenant.as_ref()),
         Command::Build { manifest, builder } => build::run(target, &own_manifest(manifest.file)?, builder, output),
-        Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, builder } => {
+        Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, keys, builder } => {
             files.extend(manifest.file);
             let files = or_own_manifest(files)?;
             if config.len() > CONFIG_BYTES_MAX {
@@ -150,6 +150,7 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
                 files: archive.as_deref(),
                 memory_bytes_max: u64::from(memory_limit_kib) << 10,
                 fields: fields.iter().map(FieldName::as_str).collect(),
+                keys: keys.iter().map(KeyName::as_str).collect(),
             };
             check::run(target, &check::builder(builder)?, &files, &wishes, output)
         }

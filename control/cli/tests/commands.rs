@@ -148,7 +148,7 @@ async fn a_refused_manifest_is_bad_input_and_leaves_nothing_behind() {
     }
     let manifest = write_manifest(&served, "version = \"pinion.v1\"\n");
     let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
-    assert_eq!((code, error), (2, format!("error: {manifest}: no module, chain or rule is in there")));
+    assert_eq!((code, error), (2, format!("error: {manifest}: no object is in there")));
     for kind in ["modules", "chains", "rules"] {
         assert_eq!(ok(&served, &["get", kind, "-o", "json"]).await, "[]\n");
     }
@@ -214,7 +214,7 @@ async fn json_shows_whole_objects() {
     assert_eq!(
         chain["stages"][0],
         serde_json::json!({"module": "icmp-echo", "name": null, "config": {"text": "hello"}, "files": null,
-            "outputs": ["egress"], "state": []})
+            "outputs": ["egress"], "state": [], "keys": [], "models": []})
     );
     assert_eq!((&chain["hold_frames"], &chain["idempotent"]), (&0.into(), &false.into()));
     let fwp = json(&["get", "fwps", "-o", "json"]).await;
@@ -418,7 +418,10 @@ async fn a_pushed_module_is_known_by_its_digest_and_changes_nothing_until_a_mani
     assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
     assert_eq!(ok(&served, &["get", "uploads", "-o", "json"]).await, "[]\n");
     let (code, error) = fails(&served.socket, &["push", "-f", &manifest]).await;
-    assert_eq!((code, error), (2, format!("error: {manifest}: it names no module's file: there is nothing to push")));
+    assert_eq!(
+        (code, error),
+        (2, format!("error: {manifest}: it names no file of a module, key or model: there is nothing to push"))
+    );
     fs::write(&path, named.replace(digest, &format!("sha256:{}", "0".repeat(64)))).unwrap();
     let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
     assert_eq!(code, 2);

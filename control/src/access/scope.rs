@@ -53,16 +53,25 @@ impl Scoped for Header {
     }
 }
 
+impl Scoped for proto::UploadKeyRequest {
+    fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
+        let Self { tenant: named, pem: _ } = self;
+        own(tenant, named)
+    }
+}
+
 impl Scoped for proto::ApplyRequest {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { modules, chains, rules, tenants } = self;
+        let Self { modules, chains, rules, tenants, keys, models } = self;
         if !tenants.is_empty() {
             return Err(of_the_operator());
         }
         let modules = modules.iter().map(|module| &module.tenant);
+        let keys = keys.iter().map(|key| &key.tenant);
+        let models = models.iter().map(|model| &model.tenant);
         let chains = chains.iter().map(|chain| &chain.tenant);
         let rules = rules.iter().map(|rule| &rule.tenant);
-        modules.chain(chains).chain(rules).try_for_each(|named| own(tenant, named))
+        modules.chain(keys).chain(models).chain(chains).chain(rules).try_for_each(|named| own(tenant, named))
     }
 }
 
@@ -73,9 +82,12 @@ impl Scoped for proto::DeleteRequest {
             let proto::ObjectRef { kind: _, tenant: named, name: _ } = object;
             match object.kind() {
                 proto::Kind::Tenant => Err(of_the_operator()),
-                proto::Kind::Unspecified | proto::Kind::Module | proto::Kind::Chain | proto::Kind::Rule => {
-                    own(tenant, named)
-                }
+                proto::Kind::Unspecified
+                | proto::Kind::Module
+                | proto::Kind::Key
+                | proto::Kind::Model
+                | proto::Kind::Chain
+                | proto::Kind::Rule => own(tenant, named),
             }
         })
     }
@@ -123,6 +135,8 @@ impl Scoped for proto::ListTenantsRequest {
 
 filtered! {
     ListModulesRequest { name }
+    ListKeysRequest { name }
+    ListModelsRequest { name }
     ListUploadsRequest {}
     ListChainsRequest { name }
     ListRulesRequest { name }

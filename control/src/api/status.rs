@@ -32,7 +32,10 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::UnknownTenant(_) => Code::PermissionDenied,
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
         ControlError::NoFunction { .. } => Code::NotFound,
-        ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } => Code::InvalidArgument,
+        ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } | ControlError::BadKey(_) => {
+            Code::InvalidArgument
+        }
+        ControlError::Seal(_) => Code::Internal,
         ControlError::Store(error) => store_code(error),
         ControlError::NotFollowed { .. } => Code::Internal,
     };
@@ -55,7 +58,7 @@ fn told_tenants(error: &ControlError) -> Option<ToldTenants> {
         }
         ControlError::Refused(Refusal::Short(_)) => SHORT.to_owned(),
         ControlError::Store(StoreError::Disk(error)) if error.is_shortage() => SHORT.to_owned(),
-        ControlError::Store(_) | ControlError::Refused(Refusal::Failed(_)) => {
+        ControlError::Store(_) | ControlError::Seal(_) | ControlError::Refused(Refusal::Failed(_)) => {
             "the node failed; its operator finds why in its log".to_owned()
         }
         _ => return None,
@@ -78,6 +81,7 @@ fn invalid_code(invalid: &Invalid) -> Code {
         Invalid::NotGranted { .. }
         | Invalid::TenantInUse { .. }
         | Invalid::UnknownModule { .. }
+        | Invalid::UnknownGranted { .. }
         | Invalid::UnknownChain { .. }
         | Invalid::FieldsDiffer { .. }
         | Invalid::Alike { .. }

@@ -23,7 +23,7 @@ enum Attempt<T> {
     /// It is made.
     Made(T),
     /// Chains of the state that it leads to have to be built first.
-    Lacks(Missing),
+    Lacks(Box<Missing>),
 }
 
 /// What has to be built before a change can be made.
@@ -69,11 +69,14 @@ impl Control {
     /// As [`Control::apply`], for a caller of this tenant, or else the operator.
     pub fn apply_as(&self, caller: Option<&TenantName>, request: ApplyRequest) -> Result<Changed, ControlError> {
         let party = Party::of(caller, request.tenant());
-        let ApplyRequest { tenants, modules, chains, rules } = request;
+        let ApplyRequest { tenants, modules, keys, models, chains, rules } = request;
         self.change(&party, || {
             let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
+            let keys = keys.iter().map(|named| self.key(named.clone())).collect::<Result<_, _>>()?;
+            let models = models.iter().map(|named| self.model(named.clone())).collect::<Result<_, _>>()?;
             let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
-            Ok(Change { tenants: tenants.clone(), modules, chains, rules: rules.clone(), delete: Vec::new() })
+            let (tenants, rules) = (tenants.clone(), rules.clone());
+            Ok(Change { tenants, modules, keys, models, chains, rules, delete: Vec::new() })
         })
     }
 
@@ -128,7 +131,7 @@ impl Control {
         for _ in 0..ROUNDS_MAX {
             match attempt(builds)? {
                 Attempt::Made(made) => return Ok(made),
-                Attempt::Lacks(missing) => self.build(missing, builds)?,
+                Attempt::Lacks(missing) => self.build(*missing, builds)?,
             }
         }
         let sentence = "templates that were built for the change are gone each time: see the node's log";
@@ -160,7 +163,7 @@ impl Control {
         if self.node.lacks(&whole, &chains) {
             let is_optional = |key: &&ChainKey| !applied.state.chains().contains_key(*key);
             let optional = chains.iter().filter(is_optional).cloned().collect();
-            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional, hold }));
+            return Ok(Attempt::Lacks(Box::new(Missing { state: whole, chains, optional, hold })));
         }
         let unfit = self.node.unfit(&whole, &chains);
         let mut not_built: BTreeSet<ObjectRef> = self.tolerable(&whole, unfit)?.into_iter().collect();
@@ -255,7 +258,8 @@ impl Control {
         let chains = builds.wanted(&whole, BTreeSet::from([(tenant.clone(), name.clone())]));
         let hold = self.node.hold(&whole, &chains);
         if self.node.lacks(&whole, &chains) {
-            return Ok(Attempt::Lacks(Missing { state: whole, chains, optional: BTreeSet::new(), hold }));
+            let optional = BTreeSet::new();
+            return Ok(Attempt::Lacks(Box::new(Missing { state: whole, chains, optional, hold })));
         }
         lock(&self.invoked_modules).insert(invoked);
         self.follow(&desired);
@@ -266,7 +270,7 @@ impl Control {
     fn build(&self, missing: Missing, builds: &mut Builds) -> Result<(), ControlError> {
         let Missing { state, chains, optional, hold } = missing;
         builds.holds.push(hold);
-        let refused = self.node.build(&state, &chains, &*self.store);
+        let refused = self.node.build(&state, &chains, &self.uploads());
         let (without, refused): (Vec<_>, Vec<_>) =
             refused.into_iter().partition(|(object, _)| is_one_of(&optional, object));
         builds.without.extend(without.iter().filter_map(|(object, _)| key_of(object)));
@@ -312,7 +316,11 @@ fn turn_of(objects: &[ObjectRef]) -> Option<&TenantName> {
 fn key_of(object: &ObjectRef) -> Option<ChainKey> {
     match object {
         ObjectRef::Chain { tenant, name } => Some((tenant.clone(), name.clone())),
-        ObjectRef::Tenant { .. } | ObjectRef::Module { .. } | ObjectRef::Rule { .. } => None,
+        ObjectRef::Tenant { .. }
+        | ObjectRef::Module { .. }
+        | ObjectRef::Key { .. }
+        | ObjectRef::Model { .. }
+        | ObjectRef::Rule { .. } => None,
     }
 }
 

@@ -89,7 +89,7 @@ impl Control {
             let _changing = self.changing.lock(&Party::Tenant(chain.0.clone()));
             self.node.hold(whole, &chains)
         };
-        let refused = self.node.build(whole, &chains, &*self.store).pop();
+        let refused = self.node.build(whole, &chains, &self.uploads()).pop();
         let refused = refused.or_else(|| self.node.unfit(whole, &chains).pop());
         (refused.map(|(_, refusal)| refusal), hold)
     }

@@ -11,8 +11,8 @@ use super::reader::{Reader, wrong};
 use super::rule::{from_text, required};
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, ModuleName, Outbound, Output, OverBudget,
-    PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
+    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, KeyName, ModelName, ModuleName, Outbound, Output,
+    OverBudget, PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
 };
 
 #[derive(Deserialize)]
@@ -68,6 +68,8 @@ struct StageTable {
     outputs: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     state: BTreeMap<FieldName, Spanned<Access>>,
+    keys: Option<Spanned<Vec<KeyName>>>,
+    models: Option<Spanned<Vec<ModelName>>>,
 }
 
 /// The positions of keys in which [`Chain::check`] may find an error.
@@ -87,6 +89,8 @@ struct KeyPositions {
     /// The name of each stage.
     names: Vec<Option<Position>>,
     outputs: Vec<Option<Position>>,
+    keys: Vec<Option<Position>>,
+    models: Vec<Option<Position>>,
 }
 
 impl KeyPositions {
@@ -106,6 +110,8 @@ impl KeyPositions {
             cpu_per_second: table.cpu_per_second_ms.as_ref().map(|it| reader.place(it)),
             names: table.stage.iter().map(|stage| Some(reader.place(stage.name.as_ref()?))).collect(),
             outputs: table.stage.iter().map(|stage| Some(reader.place(stage.outputs.as_ref()?))).collect(),
+            keys: table.stage.iter().map(|stage| Some(reader.place(stage.keys.as_ref()?))).collect(),
+            models: table.stage.iter().map(|stage| Some(reader.place(stage.models.as_ref()?))).collect(),
         }
     }
 
@@ -136,6 +142,9 @@ impl KeyPositions {
             | ChainProblem::ReverseWithoutEgress => self.reverse.clone(),
             ChainProblem::ReverseOfNoLine { stage, .. } => {
                 of_stage(&self.outputs, stage).or_else(|| self.reverse.clone())
+            }
+            ChainProblem::TooManyGranted { stage, key, .. } | ChainProblem::GrantedTwice { stage, key, .. } => {
+                of_stage(if key == "keys" { &self.keys } else { &self.models }, stage)
             }
             ChainProblem::Unreached { stage, .. } => of_stage(&self.names, stage),
             // Fields of a manifest are checked when they are read, and when they are granted.
@@ -173,6 +182,8 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
         let config = table.config.map(|config| config.into_inner().into_bytes()).unwrap_or_default();
         let mut stage = Stage::new(table.module, config);
         stage.name = names[at].clone();
+        stage.keys = table.keys.map(Spanned::into_inner).unwrap_or_default();
+        stage.models = table.models.map(Spanned::into_inner).unwrap_or_default();
         if let Some(outputs) = table.outputs {
             stage.outputs = read_outputs(reader, &outputs, &names)?;
         }

@@ -1,6 +1,7 @@
 //! The structure of one manifest, and how it becomes entries of a [`Bundle`].
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -12,13 +13,13 @@ use super::position::{Position, Text};
 use super::reader::{Reader, wrong};
 use super::rule::RuleTable;
 use super::tenant::{self, Tenancy};
-use super::{Bundle, ManifestError, ModuleEntry, ModuleSource, VERSION};
+use super::{Bundle, ManifestError, Source, UploadEntry, VERSION};
 use crate::document::{Fault, whole_number};
 use crate::model::{
     CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, DRAIN_TIMEOUT_MS_MAX,
     Digest, ENTRIES_MAX, Field, FieldName, FieldProblem, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
-    MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, ModuleName, TTL_SECONDS_MAX, TenantName,
-    VALUE_BYTES_MAX, WhenFull,
+    KeyName, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, ModelName, ModuleName, TTL_SECONDS_MAX,
+    TenantName, VALUE_BYTES_MAX, WhenFull,
 };
 
 /// Adds the contents of a manifest to the bundle. `default` owns the objects if the manifest names no tenant.
@@ -32,6 +33,8 @@ pub(super) fn read(path: &Path, text: &str, default: &TenantName, bundle: &mut B
     let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(|| default.clone()));
     let reader = Reader::new(text, tenant, fields);
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
+    document.key.into_iter().try_for_each(|(name, table)| reader.key(name, table, bundle))?;
+    document.model.into_iter().try_for_each(|(name, table)| reader.model(name, table, bundle))?;
     document.chain.into_iter().try_for_each(|chain| chain::read(&reader, chain, bundle))?;
     reader.check_all_granted()?;
     document.rule.into_iter().try_for_each(|rule| reader.rule(rule, bundle))
@@ -59,7 +62,9 @@ fn allowed(key: &str) -> Option<String> {
     let bounds = match key {
         "tenant" => return Some("a tenant's name, or tables, each with the header [[tenant]]".to_owned()),
         "module" | "chain" | "rule" | "chain.stage" => return Some(format!("tables, each with the header [[{key}]]")),
-        "rule.match" | "chain.reverse" | "state" | "chain.stage.state" => return Some("a table".to_owned()),
+        "rule.match" | "chain.reverse" | "state" | "chain.stage.state" | "key" | "model" => {
+            return Some("a table".to_owned());
+        }
         "chain.memory_limit_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_LIMIT_KIB_MAX),
         "chain.memory_total_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_TOTAL_KIB_MAX),
         "chain.idle_timeout_ms" => IDLE_TIMEOUT_MS_MIN..=IDLE_TIMEOUT_MS_MAX,
@@ -93,6 +98,10 @@ struct Document {
     tenant: Option<TenantName>,
     #[serde(default)]
     module: Vec<ModuleTable>,
+    #[serde(default)]
+    key: BTreeMap<Spanned<KeyName>, UploadTable>,
+    #[serde(default)]
+    model: BTreeMap<Spanned<ModelName>, UploadTable>,
     #[serde(default)]
     chain: Vec<ChainTable>,
     #[serde(default)]
@@ -148,6 +157,15 @@ struct ModuleTable {
     digest: Option<Digest>,
 }
 
+/// A key, or a model.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UploadTable {
+    file: Option<Spanned<PathBuf>>,
+    #[serde(default, deserialize_with = "digest")]
+    digest: Option<Digest>,
+}
+
 fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Digest>, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(serde::de::Error::custom)
@@ -158,8 +176,8 @@ impl Reader<'_> {
         let place = self.place(&table.name);
         let name = table.name.into_inner();
         let source = match (table.path, table.digest) {
-            (Some(path), None) => ModuleSource::File(self.file(path)),
-            (None, Some(digest)) => ModuleSource::Uploaded(digest),
+            (Some(path), None) => Source::File(self.file(path)),
+            (None, Some(digest)) => Source::Uploaded(digest),
             (None, None) => {
                 return Err(wrong(
                     place,
@@ -173,6 +191,29 @@ impl Reader<'_> {
                 ));
             }
         };
-        bundle.add_module(&place, ModuleEntry { tenant: self.tenant.clone(), name, source })
+        bundle.add_module(&place, UploadEntry { tenant: self.tenant.clone(), name, source })
+    }
+
+    fn key(&self, name: Spanned<KeyName>, table: UploadTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+        let (place, name) = (self.place(&name), name.into_inner());
+        let source = self.source(&place, &format_args!("key.{name}"), table)?;
+        bundle.add_key(&place, UploadEntry { tenant: self.tenant.clone(), name, source })
+    }
+
+    fn model(&self, name: Spanned<ModelName>, table: UploadTable, bundle: &mut Bundle) -> Result<(), ManifestError> {
+        let (place, name) = (self.place(&name), name.into_inner());
+        let source = self.source(&place, &format_args!("model.{name}"), table)?;
+        bundle.add_model(&place, UploadEntry { tenant: self.tenant.clone(), name, source })
+    }
+
+    /// Returns where the bytes of a key or a model are.
+    fn source(&self, place: &Position, what: &dyn Display, table: UploadTable) -> Result<Source, ManifestError> {
+        let problem = match (table.file, table.digest) {
+            (Some(file), None) => return Ok(Source::File(self.file(file))),
+            (None, Some(digest)) => return Ok(Source::Uploaded(digest)),
+            (None, None) => "its bytes are missing: give file, or digest of what was pushed",
+            (Some(_), Some(_)) => "file and digest exclude each other: give one of them",
+        };
+        Err(wrong(place.clone(), format!("{what}: {problem}")))
     }
 }

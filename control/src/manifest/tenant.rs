@@ -58,6 +58,8 @@ struct Document {
     _version: String,
     tenant: Vec<Spanned<Tenant>>,
     module: Option<Spanned<IgnoredAny>>,
+    key: Option<Spanned<IgnoredAny>>,
+    model: Option<Spanned<IgnoredAny>>,
     chain: Option<Spanned<IgnoredAny>>,
     rule: Option<Spanned<IgnoredAny>>,
     state: Option<Spanned<IgnoredAny>>,
@@ -65,8 +67,10 @@ struct Document {
 
 /// Adds the tenants of a manifest to the bundle.
 pub(super) fn read(text: &Text<'_>, bundle: &mut Bundle) -> Result<(), ManifestError> {
-    let Document { tenant, module, chain, rule, state, .. } = parse(text)?;
-    for (key, other) in [("module", module), ("chain", chain), ("rule", rule), ("state", state)] {
+    let Document { tenant, module, key, model, chain, rule, state, .. } = parse(text)?;
+    let others =
+        [("module", module), ("key", key), ("model", model), ("chain", chain), ("rule", rule), ("state", state)];
+    for (key, other) in others {
         if let Some(other) = other {
             let problem =
                 "a manifest with [[tenant]] defines tenants only: put this into another file, with tenant = \"NAME\"";
@@ -100,14 +104,15 @@ state_mib = 0
 cpu_per_second_ms = 1500
 clock_step_us = 1
 modules_max = 20
+keys_max = 3
+models_max = 2
+model_mib = 100
 chains_max = 10
 rules_max = 40
 upload_mib = 64
 ports = ["lan", "wan"]
 addresses = ["10.77.0.0/16", "fd77::1"]
 outbound_flows = true
-keys = ["tls"]
-models = ["small"]
 
 [[tenant]]
 name = "shop"
@@ -140,6 +145,7 @@ name = "shop"
             (lab.modules_max, lab.chains_max, lab.rules_max, lab.upload_mib),
             (Some(20), Some(10), Some(40), Some(64))
         );
+        assert_eq!((lab.keys_max, lab.models_max, lab.model_mib), (Some(3), Some(2), Some(100)));
         assert_eq!(lab.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.77.0.0/16", "fd77::1/128"]);
         assert!(lab.outbound_flows && !lab.transparent_forwarding);
         assert_eq!(*shop, Tenant::new("shop".parse().unwrap()));
@@ -171,28 +177,28 @@ name = "shop"
             (
                 "\"wan\"",
                 "\"WAN\"",
-                "15: tenant.ports: \"WAN\" is not a port name: use 1 to 63 of a-z, 0-9 and '-', with no '-' first or last",
+                "18: tenant.ports: \"WAN\" is not a port name: use 1 to 63 of a-z, 0-9 and '-', with no '-' first or last",
             ),
             (
                 "10.77.0.0/16",
                 "10.77.0.1/16",
-                "16: tenant.addresses: 10.77.0.1/16 has bits set beyond its prefix length: write 10.77.0.0/16 if you mean all of \
+                "19: tenant.addresses: 10.77.0.1/16 has bits set beyond its prefix length: write 10.77.0.0/16 if you mean all of \
                  these",
             ),
             (
                 "outbound_flows = true",
                 "outbound_flows = 1",
-                "17: tenant.outbound_flows: invalid type: integer `1`, expected true or false",
+                "20: tenant.outbound_flows: invalid type: integer `1`, expected true or false",
             ),
-            ("\"shop\"", "\"lab\"", "21: tenant lab is there already, at tenants.toml:3"),
-            ("name = \"shop\"", "weight = 1", "21: tenant: missing key `name`"),
+            ("\"shop\"", "\"lab\"", "22: tenant lab is there already, at tenants.toml:3"),
+            ("name = \"shop\"", "weight = 1", "22: tenant: missing key `name`"),
         ];
         for (from, to, expected) in cases {
             assert_eq!(refused_with(from, to), format!("tenants.toml:{expected}"), "{to}");
         }
         let error = refused_with("rules_max", "rule_max");
         assert!(
-            error.starts_with("tenants.toml:13: tenant: unknown key `rule_max`, expected one of `name`,"),
+            error.starts_with("tenants.toml:16: tenant: unknown key `rule_max`, expected one of `name`,"),
             "{error}"
         );
         let table = "version = \"pinion.v1\"\n[tenant]\nname = \"lab\"\n";
@@ -206,7 +212,7 @@ name = "shop"
         assert_eq!(
             read(&format!("{GOOD}{module}")).err().map(|error| error.to_string()).as_deref(),
             Some(
-                "tenants.toml:23: module: a manifest with [[tenant]] defines tenants only: put this into another file, with tenant = \
+                "tenants.toml:24: module: a manifest with [[tenant]] defines tenants only: put this into another file, with tenant = \
                  \"NAME\""
             )
         );

@@ -8,7 +8,10 @@ use super::fields::{self, Field, Grant};
 use super::outbound::{self, Outbound};
 use super::outputs::{self, Output};
 use super::reverse::{self, Reverse};
-use super::{ChainName, ChainProblem, Digest, ModuleName, PortName, Scheduling, StageName, TenantName};
+use super::{
+    ChainName, ChainProblem, Digest, KeyName, ModelName, ModuleName, PortName, Scheduling, StageName, TenantName,
+    granted,
+};
 
 /// The largest module that may be uploaded.
 pub const MODULE_BYTES_MAX: u64 = 16 << 20;
@@ -57,12 +60,12 @@ pub struct Files {
     pub size_bytes: u64,
 }
 
-/// Bytes that a tenant has uploaded, and that neither a module nor a stage's files use.
+/// Bytes that a tenant has uploaded, or a key, and that nothing names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Upload {
     /// The tenant that uploaded them.
     pub tenant: TenantName,
-    /// Their digest.
+    /// Their digest; of a key that of its public key.
     pub digest: Digest,
     /// The number of bytes.
     pub size_bytes: u64,
@@ -70,7 +73,7 @@ pub struct Upload {
     pub kept_ms: u64,
 }
 
-/// Bytes that a tenant has uploaded, whether something uses them or not.
+/// Bytes that a tenant has uploaded, or a key, whether something uses them or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredUpload {
     /// The tenant that uploaded them.
@@ -97,12 +100,26 @@ pub struct Stage {
     pub outputs: Vec<Output>,
     /// The fields of state that it may use. The function identifies them by name, and in the ABI by their index here.
     pub state: Vec<Grant>,
+    /// The keys of its tenant that it may sign with, at most [`super::STAGE_GRANTS_MAX`]. The function names a key by its
+    /// name once, and then by its index here.
+    pub keys: Vec<KeyName>,
+    /// The models of its tenant that it may use, in the same way.
+    pub models: Vec<ModelName>,
 }
 
 impl Stage {
     /// Creates a stage without a name, whose outputs [`Chain::new`] fills in.
     pub fn new(module: ModuleName, config: Vec<u8>) -> Self {
-        Self { module, name: None, config, files: None, outputs: Vec::new(), state: Vec::new() }
+        Self {
+            module,
+            name: None,
+            config,
+            files: None,
+            outputs: Vec::new(),
+            state: Vec::new(),
+            keys: Vec::new(),
+            models: Vec::new(),
+        }
     }
 
     /// Returns its name, or its module's name if it has none.
@@ -211,7 +228,7 @@ impl Chain {
     }
 
     /// Checks that every number is within its bounds, and that the stages' outputs lead to a stage or out of the chain.
-    /// Does not check the modules and ports that the chain names.
+    /// Does not check the modules, keys, models and ports that the chain names.
     pub fn check(&self) -> Result<(), ChainProblem> {
         if !(1..=STAGES_MAX).contains(&self.stages.len()) {
             return Err(ChainProblem::Stages(self.stages.len()));
@@ -246,6 +263,7 @@ impl Chain {
         }
         self.scheduling.check()?;
         fields::check(&self.fields, &self.stages)?;
+        granted::check(&self.stages)?;
         outputs::check(&self.stages)?;
         outbound::check(&self.outbound)?;
         reverse::check(self)

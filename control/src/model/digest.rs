@@ -1,4 +1,4 @@
-//! The digest that identifies the bytes of modules and files everywhere.
+//! The digest that identifies the bytes of modules, files and models, and keys, everywhere.
 
 use std::fmt;
 use std::str::FromStr;

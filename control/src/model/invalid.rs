@@ -5,6 +5,7 @@ use super::chain::{
     IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
 };
 use super::fields::{FIELDS_MAX, FieldProblem};
+use super::granted::STAGE_GRANTS_MAX;
 use super::outbound::OUTBOUND_MAX;
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
@@ -15,7 +16,7 @@ use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageN
 pub(super) const REMEDY: &str = "delete some first";
 /// What to do where uploads are.
 pub(super) const REMEDY_FOR_UPLOADS: &str =
-    "delete modules or chains with files, or wait an hour for unused uploads to be forgotten";
+    "delete modules, keys, models or chains with files, or wait an hour for unused uploads to be forgotten";
 
 /// A change that would make the desired state invalid. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,17 +41,13 @@ pub enum Invalid {
     /// A tenant to be deleted still has objects.
     #[error(
         "tenant {tenant} still has objects ({}): delete them first, or all together",
-        counted(&[("module", *.modules), ("chain", *.chains), ("rule", *.rules)])
+        counted(.objects)
     )]
     TenantInUse {
         /// The tenant.
         tenant: TenantName,
-        /// How many modules it has.
-        modules: usize,
-        /// How many chains it has.
-        chains: usize,
-        /// How many rules it has.
-        rules: usize,
+        /// How many objects it has of each kind.
+        objects: Vec<(&'static str, usize)>,
     },
     /// The change would give a tenant more than the operator grants it.
     #[error(
@@ -97,6 +94,16 @@ pub enum Invalid {
         stage: usize,
         /// The name that was not found.
         module: ModuleName,
+    },
+    /// A chain names a key or a model that its tenant does not have.
+    #[error("{chain}: stage {stage} names {object}, which does not exist: apply it first or with the chain")]
+    UnknownGranted {
+        /// The chain.
+        chain: ObjectRef,
+        /// Which stage, from 1.
+        stage: usize,
+        /// The object that does not exist.
+        object: ObjectRef,
     },
     /// A rule names a chain that its tenant does not have.
     #[error("{rule} names {chain}, which does not exist: apply the chain first or with it")]
@@ -368,6 +375,26 @@ pub enum ChainProblem {
         stage: usize,
         /// The field.
         field: FieldName,
+    },
+    /// Too many keys, or models.
+    #[error("stage {stage} is granted {count} {key}: at most {STAGE_GRANTS_MAX} are allowed")]
+    TooManyGranted {
+        /// Which stage, from 1.
+        stage: usize,
+        /// `keys` or `models`.
+        key: &'static str,
+        /// How many it is granted.
+        count: usize,
+    },
+    /// A key or a model that is granted to a stage twice.
+    #[error("stage {stage} is granted {name} twice ({key}): leave one of the two out")]
+    GrantedTwice {
+        /// Which stage, from 1.
+        stage: usize,
+        /// `keys` or `models`.
+        key: &'static str,
+        /// Which.
+        name: String,
     },
     /// No outputs, or too many.
     #[error("stage {stage} has {count} outputs: a stage has 1 to {OUTPUTS_MAX}")]

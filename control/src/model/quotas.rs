@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::invalid::{REMEDY, REMEDY_FOR_UPLOADS};
 use super::{
-    CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, MODULES_MAX, RULES_MAX,
-    StoredUpload, Tenant, TenantName,
+    CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, KEYS_MAX,
+    MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, RULES_MAX, StoredUpload, Tenant, TenantName,
 };
 
 /// The part that is kept for tenants that have little, as one part in so many.
@@ -42,30 +42,51 @@ struct Measure {
 /// A limit of a tenant's own terms.
 struct OwnLimit {
     key: &'static str,
-    max: fn(&Tenant) -> Option<u32>,
+    max: fn(&Tenant) -> Option<u64>,
 }
 
-const MEASURES: [Measure; 5] = [
+const MEASURES: [Measure; 8] = [
     Measure {
         key: "modules",
         name: "modules",
         max: MODULES_MAX as u64,
         of: modules,
-        own: Some(OwnLimit { key: "modules_max", max: |tenant| tenant.modules_max }),
+        own: Some(OwnLimit { key: "modules_max", max: |tenant| tenant.modules_max.map(u64::from) }),
+    },
+    Measure {
+        key: "keys",
+        name: "keys",
+        max: KEYS_MAX as u64,
+        of: keys,
+        own: Some(OwnLimit { key: "keys_max", max: |tenant| tenant.keys_max.map(u64::from) }),
+    },
+    Measure {
+        key: "models",
+        name: "models",
+        max: MODELS_MAX as u64,
+        of: models,
+        own: Some(OwnLimit { key: "models_max", max: |tenant| tenant.models_max.map(u64::from) }),
+    },
+    Measure {
+        key: "model_bytes",
+        name: "bytes of models",
+        max: MODEL_BYTES_TOTAL_MAX,
+        of: model_bytes,
+        own: Some(OwnLimit { key: "model_mib", max: |tenant| Some(u64::from(tenant.model_mib?) << 20) }),
     },
     Measure {
         key: "chains",
         name: "chains",
         max: CHAINS_MAX as u64,
         of: chains,
-        own: Some(OwnLimit { key: "chains_max", max: |tenant| tenant.chains_max }),
+        own: Some(OwnLimit { key: "chains_max", max: |tenant| tenant.chains_max.map(u64::from) }),
     },
     Measure {
         key: "rules",
         name: "rules",
         max: RULES_MAX as u64,
         of: rules,
-        own: Some(OwnLimit { key: "rules_max", max: |tenant| tenant.rules_max }),
+        own: Some(OwnLimit { key: "rules_max", max: |tenant| tenant.rules_max.map(u64::from) }),
     },
     Measure {
         key: "config_bytes",
@@ -132,7 +153,7 @@ impl QuotaUse {
                 key,
                 what: name,
                 used: of(state).get(tenant).copied().unwrap_or(0),
-                limit: own.map_or(most(max), |own| most(max).min(own.into())),
+                limit: own.map_or(most(max), |own| most(max).min(own)),
             }
         };
         MEASURES.into_iter().map(quota).collect()
@@ -241,7 +262,7 @@ fn check_own(
     of: fn(&DesiredState) -> Use<'_>,
 ) -> Result<(), Invalid> {
     let over = after.tenants().values().filter_map(|tenant| {
-        let (max, count) = (u64::from((own.max)(tenant)?), used.get(&tenant.name).copied().unwrap_or(0));
+        let (max, count) = ((own.max)(tenant)?, used.get(&tenant.name).copied().unwrap_or(0));
         (count > max).then_some((&tenant.name, count, max))
     });
     let over: Vec<_> = over.collect();
@@ -269,6 +290,21 @@ fn summed<'s>(amounts: impl Iterator<Item = (&'s TenantName, u64)>) -> Use<'s> {
 
 fn modules(state: &DesiredState) -> Use<'_> {
     summed(state.modules().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+fn keys(state: &DesiredState) -> Use<'_> {
+    summed(state.keys().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+fn models(state: &DesiredState) -> Use<'_> {
+    summed(state.models().keys().map(|(tenant, _)| (tenant, 1)))
+}
+
+/// The bytes of each model count once for each tenant, whatever names it has.
+fn model_bytes(state: &DesiredState) -> Use<'_> {
+    let models: BTreeSet<(&TenantName, Digest, u64)> =
+        state.models().values().map(|model| (&model.tenant, model.digest, model.size_bytes)).collect();
+    summed(models.into_iter().map(|(tenant, _, size_bytes)| (tenant, size_bytes)))
 }
 
 fn chains(state: &DesiredState) -> Use<'_> {

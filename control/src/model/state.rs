@@ -7,14 +7,18 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    Chain, ChainName, Field, FieldName, Files, Invalid, Match, Module, ModuleName, NotGranted, Rule, RuleName, Tenant,
-    TenantName, quotas,
+    Chain, ChainName, Field, FieldName, Files, Invalid, Key, KeyName, Match, Model, ModelName, Module, ModuleName,
+    NotGranted, Rule, RuleName, Stage, Tenant, TenantName, quotas,
 };
 
 /// The maximum number of tenants with terms of their own of a node.
 pub const TENANTS_MAX: usize = 4096;
 /// The maximum number of modules of a node.
 pub const MODULES_MAX: usize = 8192;
+/// The maximum number of keys of a node.
+pub const KEYS_MAX: usize = 4096;
+/// The maximum number of models of a node.
+pub const MODELS_MAX: usize = 1024;
 /// The maximum number of chains of a node.
 pub const CHAINS_MAX: usize = 8192;
 /// The maximum number of rules of a node.
@@ -24,6 +28,9 @@ pub const CONFIG_BYTES_TOTAL_MAX: usize = 64 << 20;
 
 /// The maximum size of all stages' files of a node, each archive counted once for each tenant. The node keeps them in memory.
 pub const FILES_BYTES_TOTAL_MAX: u64 = 256 << 20;
+
+/// The maximum size of all models of a node, each counted once for each tenant, in bytes. The node keeps those in use in memory.
+pub const MODEL_BYTES_TOTAL_MAX: u64 = 1 << 30;
 
 /// The name of one object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -40,6 +47,20 @@ pub enum ObjectRef {
         tenant: TenantName,
         /// Its name within the tenant.
         name: ModuleName,
+    },
+    /// A key.
+    Key {
+        /// The tenant that owns it.
+        tenant: TenantName,
+        /// Its name within the tenant.
+        name: KeyName,
+    },
+    /// A model.
+    Model {
+        /// The tenant that owns it.
+        tenant: TenantName,
+        /// Its name within the tenant.
+        name: ModelName,
     },
     /// A chain.
     Chain {
@@ -58,11 +79,13 @@ pub enum ObjectRef {
 }
 
 impl ObjectRef {
-    /// Returns `tenant`, `module`, `chain` or `rule`.
+    /// Returns `tenant`, `module`, `key`, `model`, `chain` or `rule`.
     pub fn kind(&self) -> &'static str {
         match self {
             ObjectRef::Tenant { .. } => "tenant",
             ObjectRef::Module { .. } => "module",
+            ObjectRef::Key { .. } => "key",
+            ObjectRef::Model { .. } => "model",
             ObjectRef::Chain { .. } => "chain",
             ObjectRef::Rule { .. } => "rule",
         }
@@ -73,6 +96,8 @@ impl ObjectRef {
         match self {
             ObjectRef::Tenant { name } => name.as_str(),
             ObjectRef::Module { name, .. } => name.as_str(),
+            ObjectRef::Key { name, .. } => name.as_str(),
+            ObjectRef::Model { name, .. } => name.as_str(),
             ObjectRef::Chain { name, .. } => name.as_str(),
             ObjectRef::Rule { name, .. } => name.as_str(),
         }
@@ -83,6 +108,8 @@ impl ObjectRef {
         match self {
             ObjectRef::Tenant { name: tenant }
             | ObjectRef::Module { tenant, .. }
+            | ObjectRef::Key { tenant, .. }
+            | ObjectRef::Model { tenant, .. }
             | ObjectRef::Chain { tenant, .. }
             | ObjectRef::Rule { tenant, .. } => tenant,
         }
@@ -111,6 +138,18 @@ impl From<&Module> for ObjectRef {
     }
 }
 
+impl From<&Key> for ObjectRef {
+    fn from(key: &Key) -> Self {
+        ObjectRef::Key { tenant: key.tenant.clone(), name: key.name.clone() }
+    }
+}
+
+impl From<&Model> for ObjectRef {
+    fn from(model: &Model) -> Self {
+        ObjectRef::Model { tenant: model.tenant.clone(), name: model.name.clone() }
+    }
+}
+
 impl From<&Chain> for ObjectRef {
     fn from(chain: &Chain) -> Self {
         ObjectRef::Chain { tenant: chain.tenant.clone(), name: chain.name.clone() }
@@ -130,6 +169,10 @@ pub struct Change {
     pub tenants: Vec<Tenant>,
     /// Modules to create or update.
     pub modules: Vec<Module>,
+    /// Keys to create or update.
+    pub keys: Vec<Key>,
+    /// Models to create or update.
+    pub models: Vec<Model>,
     /// Chains to create or update.
     pub chains: Vec<Chain>,
     /// Rules to create or update.
@@ -142,8 +185,11 @@ impl Change {
     fn sets(&self) -> impl Iterator<Item = ObjectRef> + '_ {
         let tenants = self.tenants.iter().map(ObjectRef::from);
         let modules = self.modules.iter().map(ObjectRef::from);
+        let keys = self.keys.iter().map(ObjectRef::from);
+        let models = self.models.iter().map(ObjectRef::from);
         let chains = self.chains.iter().map(ObjectRef::from);
-        tenants.chain(modules).chain(chains).chain(self.rules.iter().map(ObjectRef::from))
+        let rules = self.rules.iter().map(ObjectRef::from);
+        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules)
     }
 
     fn check_named_once(&self) -> Result<(), Invalid> {
@@ -195,7 +241,8 @@ pub struct Outcome {
 pub struct Applied {
     /// The state after the change. Its version is the old one if nothing changed, otherwise the next.
     pub state: DesiredState,
-    /// One outcome for each object that the change names, in its order: tenants, modules, chains, rules, deletes.
+    /// One outcome for each object that the change names, in its order: tenants, modules, keys, models, chains, rules,
+    /// deletes.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -206,12 +253,14 @@ impl Applied {
     }
 }
 
-/// All tenants, modules, chains and rules that the node ought to have. Always consistent. Cheap to clone.
+/// All tenants, modules, keys, models, chains and rules that the node ought to have. Always consistent. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
     version: u64,
     tenants: BTreeMap<TenantName, Arc<Tenant>>,
     modules: BTreeMap<(TenantName, ModuleName), Arc<Module>>,
+    keys: BTreeMap<(TenantName, KeyName), Arc<Key>>,
+    models: BTreeMap<(TenantName, ModelName), Arc<Model>>,
     chains: BTreeMap<(TenantName, ChainName), Arc<Chain>>,
     rules: BTreeMap<(TenantName, RuleName), Arc<Rule>>,
 }
@@ -239,6 +288,16 @@ impl DesiredState {
         &self.modules
     }
 
+    /// Returns all keys, by tenant and name.
+    pub fn keys(&self) -> &BTreeMap<(TenantName, KeyName), Arc<Key>> {
+        &self.keys
+    }
+
+    /// Returns all models, by tenant and name.
+    pub fn models(&self) -> &BTreeMap<(TenantName, ModelName), Arc<Model>> {
+        &self.models
+    }
+
     /// Returns all chains, by tenant and name.
     pub fn chains(&self) -> &BTreeMap<(TenantName, ChainName), Arc<Chain>> {
         &self.chains
@@ -257,6 +316,16 @@ impl DesiredState {
     /// Returns the module of this tenant and name.
     pub fn module(&self, tenant: &TenantName, name: &ModuleName) -> Option<&Arc<Module>> {
         self.modules.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// Returns the key of this tenant and name.
+    pub fn key(&self, tenant: &TenantName, name: &KeyName) -> Option<&Arc<Key>> {
+        self.keys.get(&(tenant.clone(), name.clone()))
+    }
+
+    /// Returns the model of this tenant and name.
+    pub fn model(&self, tenant: &TenantName, name: &ModelName) -> Option<&Arc<Model>> {
+        self.models.get(&(tenant.clone(), name.clone()))
     }
 
     /// Returns the chain of this tenant and name.
@@ -310,6 +379,14 @@ impl DesiredState {
             let key = (module.tenant.clone(), module.name.clone());
             outcomes.push(Outcome { object: module.into(), effect: set(&mut state.modules, key, module) });
         }
+        for key in &change.keys {
+            let name = (key.tenant.clone(), key.name.clone());
+            outcomes.push(Outcome { object: key.into(), effect: set(&mut state.keys, name, key) });
+        }
+        for model in &change.models {
+            let key = (model.tenant.clone(), model.name.clone());
+            outcomes.push(Outcome { object: model.into(), effect: set(&mut state.models, key, model) });
+        }
         for chain in &change.chains {
             let key = (chain.tenant.clone(), chain.name.clone());
             outcomes.push(Outcome { object: chain.into(), effect: set(&mut state.chains, key, chain) });
@@ -334,6 +411,8 @@ impl DesiredState {
         match object.clone() {
             ObjectRef::Tenant { name } => self.tenants.remove(&name).is_some(),
             ObjectRef::Module { tenant, name } => self.modules.remove(&(tenant, name)).is_some(),
+            ObjectRef::Key { tenant, name } => self.keys.remove(&(tenant, name)).is_some(),
+            ObjectRef::Model { tenant, name } => self.models.remove(&(tenant, name)).is_some(),
             ObjectRef::Chain { tenant, name } => self.chains.remove(&(tenant, name)).is_some(),
             ObjectRef::Rule { tenant, name } => self.rules.remove(&(tenant, name)).is_some(),
         }
@@ -360,6 +439,8 @@ impl DesiredState {
         for (kind, count, max) in [
             ("tenants", self.tenants.len(), TENANTS_MAX),
             ("modules", self.modules.len(), MODULES_MAX),
+            ("keys", self.keys.len(), KEYS_MAX),
+            ("models", self.models.len(), MODELS_MAX),
             ("chains", self.chains.len(), CHAINS_MAX),
             ("rules", self.rules.len(), RULES_MAX),
         ] {
@@ -391,11 +472,15 @@ impl DesiredState {
         }
         for object in deleted {
             let ObjectRef::Tenant { name } = object else { continue };
-            let modules = self.modules.keys().filter(|(tenant, _)| tenant == name).count();
-            let chains = self.chains.keys().filter(|(tenant, _)| tenant == name).count();
-            let rules = self.rules.keys().filter(|(tenant, _)| tenant == name).count();
-            if modules + chains + rules > 0 {
-                return Err(Invalid::TenantInUse { tenant: name.clone(), modules, chains, rules });
+            let objects = [
+                ("module", self.modules.keys().filter(|(tenant, _)| tenant == name).count()),
+                ("key", self.keys.keys().filter(|(tenant, _)| tenant == name).count()),
+                ("model", self.models.keys().filter(|(tenant, _)| tenant == name).count()),
+                ("chain", self.chains.keys().filter(|(tenant, _)| tenant == name).count()),
+                ("rule", self.rules.keys().filter(|(tenant, _)| tenant == name).count()),
+            ];
+            if objects.iter().any(|(_, count)| *count > 0) {
+                return Err(Invalid::TenantInUse { tenant: name.clone(), objects: objects.into() });
             }
         }
         Ok(())
@@ -410,6 +495,7 @@ impl DesiredState {
             None => {}
         }
         for (at, stage) in chain.stages.iter().enumerate() {
+            self.check_granted(chain, at + 1, stage, deleted)?;
             if self.module(&chain.tenant, &stage.module).is_none() {
                 let object = ObjectRef::Module { tenant: chain.tenant.clone(), name: stage.module.clone() };
                 return Err(match deleted.contains(&object) {
@@ -421,6 +507,20 @@ impl DesiredState {
             }
         }
         Ok(())
+    }
+
+    /// Checks that a chain's tenant has the keys and the models that a stage is granted.
+    fn check_granted(&self, chain: &Chain, stage: usize, spec: &Stage, deleted: &[ObjectRef]) -> Result<(), Invalid> {
+        let tenant = &chain.tenant;
+        let keys = spec.keys.iter().filter(|name| self.key(tenant, name).is_none());
+        let mut keys = keys.map(|name| ObjectRef::Key { tenant: tenant.clone(), name: name.clone() });
+        let models = spec.models.iter().filter(|name| self.model(tenant, name).is_none());
+        let mut models = models.map(|name| ObjectRef::Model { tenant: tenant.clone(), name: name.clone() });
+        match keys.next().or_else(|| models.next()) {
+            Some(object) if deleted.contains(&object) => Err(Invalid::InUse { object, user: chain.into() }),
+            Some(object) => Err(Invalid::UnknownGranted { chain: chain.into(), stage, object }),
+            None => Ok(()),
+        }
     }
 
     fn check_rule(&self, rule: &Rule, deleted: &[ObjectRef]) -> Result<(), Invalid> {

@@ -11,8 +11,8 @@ use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quotas::UPLOAD_BYTES_TOTAL_MAX;
-use super::state::{CHAINS_MAX, MODULES_MAX, RULES_MAX};
-use super::{Chain, Class, KeyName, ModelName, NotGranted, Output, PortName, Prefix, Rule, TenantName, TenantProblem};
+use super::state::{CHAINS_MAX, KEYS_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, RULES_MAX};
+use super::{Chain, Class, NotGranted, Output, PortName, Prefix, Rule, TenantName, TenantProblem};
 
 /// The largest weight of a tenant; the smallest is 1.
 pub const WEIGHT_MAX: u32 = 1000;
@@ -26,6 +26,8 @@ pub const TENANT_CPU_PER_SECOND_MS_MAX: u32 = 64_000;
 pub const CLOCK_STEP_US_MAX: u32 = 10_000;
 /// The largest limit of a tenant's uploads, in MiB.
 pub const UPLOAD_MIB_MAX: u32 = (UPLOAD_BYTES_TOTAL_MAX >> 20) as u32;
+/// The largest limit of a tenant's models, in MiB.
+pub const MODEL_MIB_MAX: u32 = (MODEL_BYTES_TOTAL_MAX >> 20) as u32;
 /// The maximum number of names, or of networks, in one list of a tenant.
 pub const GRANTS_MAX: usize = 256;
 
@@ -56,6 +58,15 @@ pub struct Tenant {
     /// The maximum number of its modules; only the node's shares if absent.
     #[serde(default, deserialize_with = "within::<0, { MODULES_MAX as u32 }, _>")]
     pub modules_max: Option<u32>,
+    /// The maximum number of its keys; only the node's shares if absent.
+    #[serde(default, deserialize_with = "within::<0, { KEYS_MAX as u32 }, _>")]
+    pub keys_max: Option<u32>,
+    /// The maximum number of its models; only the node's shares if absent.
+    #[serde(default, deserialize_with = "within::<0, { MODELS_MAX as u32 }, _>")]
+    pub models_max: Option<u32>,
+    /// The maximum size of its models together; only the node's shares if absent.
+    #[serde(default, deserialize_with = "within::<0, MODEL_MIB_MAX, _>")]
+    pub model_mib: Option<u32>,
     /// The maximum number of its chains; only the node's shares if absent.
     #[serde(default, deserialize_with = "within::<0, { CHAINS_MAX as u32 }, _>")]
     pub chains_max: Option<u32>,
@@ -77,12 +88,6 @@ pub struct Tenant {
     /// Whether its functions may send packets whose source is another host.
     #[serde(default)]
     pub transparent_forwarding: bool,
-    /// The keys that its functions may use.
-    #[serde(default)]
-    pub keys: BTreeSet<KeyName>,
-    /// The models that its functions may use.
-    #[serde(default)]
-    pub models: BTreeSet<ModelName>,
 }
 
 impl Tenant {
@@ -102,6 +107,9 @@ impl Tenant {
             cpu_per_second_ms: None,
             clock_step_us: None,
             modules_max: None,
+            keys_max: None,
+            models_max: None,
+            model_mib: None,
             chains_max: None,
             rules_max: None,
             upload_mib: None,
@@ -109,20 +117,21 @@ impl Tenant {
             addresses: BTreeSet::new(),
             outbound_flows: false,
             transparent_forwarding: false,
-            keys: BTreeSet::new(),
-            models: BTreeSet::new(),
         }
     }
 
     /// Checks that every number is within its bounds, and that no list is too long.
     pub fn check(&self) -> Result<(), TenantProblem> {
-        let numbers: [(&'static str, Option<u32>, RangeInclusive<u32>); 9] = [
+        let numbers: [(&'static str, Option<u32>, RangeInclusive<u32>); 12] = [
             ("weight", Some(self.weight), 1..=WEIGHT_MAX),
             ("memory_mib", self.memory_mib, 1..=TENANT_MEMORY_MIB_MAX),
             ("state_mib", self.state_mib, 0..=TENANT_STATE_MIB_MAX),
             ("cpu_per_second_ms", self.cpu_per_second_ms, 1..=TENANT_CPU_PER_SECOND_MS_MAX),
             ("clock_step_us", self.clock_step_us, 1..=CLOCK_STEP_US_MAX),
             ("modules_max", self.modules_max, 0..=MODULES_MAX as u32),
+            ("keys_max", self.keys_max, 0..=KEYS_MAX as u32),
+            ("models_max", self.models_max, 0..=MODELS_MAX as u32),
+            ("model_mib", self.model_mib, 0..=MODEL_MIB_MAX),
             ("chains_max", self.chains_max, 0..=CHAINS_MAX as u32),
             ("rules_max", self.rules_max, 0..=RULES_MAX as u32),
             ("upload_mib", self.upload_mib, 0..=UPLOAD_MIB_MAX),
@@ -132,12 +141,7 @@ impl Tenant {
                 return Err(TenantProblem::Number { key, value, min: *bounds.start(), max: *bounds.end() });
             }
         }
-        let lists = [
-            ("ports", self.ports.len()),
-            ("addresses", self.addresses.len()),
-            ("keys", self.keys.len()),
-            ("models", self.models.len()),
-        ];
+        let lists = [("ports", self.ports.len()), ("addresses", self.addresses.len())];
         match lists.into_iter().find(|(_, count)| *count > GRANTS_MAX) {
             Some((key, count)) => Err(TenantProblem::TooLong { key, count }),
             None => Ok(()),
@@ -154,6 +158,9 @@ impl Tenant {
             ("cpu_per_second_ms", self.cpu_per_second_ms != other.cpu_per_second_ms),
             ("clock_step_us", self.clock_step_us != other.clock_step_us),
             ("modules_max", self.modules_max != other.modules_max),
+            ("keys_max", self.keys_max != other.keys_max),
+            ("models_max", self.models_max != other.models_max),
+            ("model_mib", self.model_mib != other.model_mib),
             ("chains_max", self.chains_max != other.chains_max),
             ("rules_max", self.rules_max != other.rules_max),
             ("upload_mib", self.upload_mib != other.upload_mib),
@@ -161,8 +168,6 @@ impl Tenant {
             ("addresses", self.addresses != other.addresses),
             ("outbound_flows", self.outbound_flows != other.outbound_flows),
             ("transparent_forwarding", self.transparent_forwarding != other.transparent_forwarding),
-            ("keys", self.keys != other.keys),
-            ("models", self.models != other.models),
         ];
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -266,7 +271,8 @@ fn within<'de, const MIN: u32, const MAX: u32, D: Deserializer<'de>>(deserialize
 mod tests {
     use super::*;
     use crate::model::{
-        Change, DesiredState, Digest, Invalid, Match, Module, ObjectRef, Outbound, Policy, Protocol, Reverse, Stage,
+        Change, DesiredState, Digest, Invalid, Key, Match, Model, Module, ObjectRef, Outbound, Policy, Protocol,
+        Reverse, Stage,
     };
 
     fn tenant() -> Tenant {
@@ -298,7 +304,7 @@ mod tests {
     fn change(tenants: Vec<Tenant>, chains: Vec<Chain>, rules: Vec<Rule>) -> Change {
         let (name, digest) = ("m".parse().unwrap(), Digest::of(b"m"));
         let modules = vec![Module { tenant: "t".parse().unwrap(), name, digest, size_bytes: 1 }];
-        Change { tenants, modules, chains, rules, delete: Vec::new() }
+        Change { tenants, modules, chains, rules, ..Change::default() }
     }
 
     fn applied(state: &DesiredState, change: &Change) -> DesiredState {
@@ -390,6 +396,35 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_gets_no_more_keys_and_bytes_of_models_than_it_is_granted() {
+        let key = |name: &str| Key {
+            tenant: "t".parse().unwrap(),
+            name: name.parse().unwrap(),
+            digest: Digest::of(name.as_bytes()),
+            algorithm: "ed25519".to_owned(),
+        };
+        let model = |name: &str, content: &[u8]| Model {
+            tenant: "t".parse().unwrap(),
+            name: name.parse().unwrap(),
+            digest: Digest::of(content),
+            size_bytes: 1 << 20,
+        };
+        let granted = Tenant { keys_max: Some(1), models_max: Some(3), model_mib: Some(1), ..tenant() };
+        let with = |keys: Vec<Key>, models: Vec<Model>| {
+            let change = Change { tenants: vec![granted.clone()], keys, models, ..Change::default() };
+            DesiredState::default().apply(&change).map(|_| ()).map_err(|invalid| invalid.to_string())
+        };
+        assert_eq!(with(vec![key("a")], vec![model("a", b"1"), model("b", b"1")]), Ok(()), "one content counts once");
+        let expected =
+            "keys: tenant t would have 2, and the operator grants it 1 (keys_max): delete some first, or ask";
+        assert!(with(vec![key("a"), key("b")], vec![]).unwrap_err().starts_with(expected));
+        let expected = "bytes of models: tenant t would have 2097152, and the operator grants it 1048576 (model_mib): ";
+        assert!(with(vec![], vec![model("a", b"1"), model("b", b"2")]).unwrap_err().starts_with(expected));
+        let four = ["a", "b", "c", "d"].map(|name| model(name, b"1"));
+        assert!(with(vec![], four.into()).unwrap_err().starts_with("models: tenant t would have 4, and"));
+    }
+
+    #[test]
     fn chains_open_flows_only_if_their_tenant_is_granted_some() {
         let outbound = vec![Outbound { protocol: Protocol::UDP, to: "10.0.0.0/8".parse().unwrap(), ports: None }];
         let opening = Chain { outbound, ..chain("c") };
@@ -456,6 +491,8 @@ mod tests {
         Change {
             tenants: state.tenants().values().map(|it| (**it).clone()).collect(),
             modules: state.modules().values().map(|it| (**it).clone()).collect(),
+            keys: state.keys().values().map(|it| (**it).clone()).collect(),
+            models: state.models().values().map(|it| (**it).clone()).collect(),
             chains: state.chains().values().map(|it| (**it).clone()).collect(),
             rules: state.rules().values().map(|it| (**it).clone()).collect(),
             delete: Vec::new(),

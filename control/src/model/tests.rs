@@ -33,6 +33,30 @@ fn rule_of(tenant_name: &str, name: &str, chain: &str, destination: &str) -> Rul
     }
 }
 
+fn key_of(tenant: &str, name: &str) -> Key {
+    let (tenant, name) = (tenant.parse().unwrap(), name.parse().unwrap());
+    Key { tenant, name, digest: Digest::of(b"a public key"), algorithm: "ecdsa-p256".to_owned() }
+}
+
+fn model_of(tenant: &str, name: &str) -> Model {
+    let (tenant, name) = (tenant.parse().unwrap(), name.parse().unwrap());
+    Model { tenant, name, digest: Digest::of(b"a model"), size_bytes: 7 }
+}
+
+/// Returns a change of module `m`, key `k` and model `n`, and a chain `c` whose stage is granted both, all of tenant `t`.
+fn granted() -> Change {
+    let mut chain = chain_of("t", "c", &["m"]);
+    chain.stages[0].keys = vec!["k".parse().unwrap()];
+    chain.stages[0].models = vec!["n".parse().unwrap()];
+    Change {
+        modules: vec![module_of("t", "m")],
+        keys: vec![key_of("t", "k")],
+        models: vec![model_of("t", "n")],
+        chains: vec![chain],
+        ..Change::default()
+    }
+}
+
 /// Returns module `m`, chain `c` of it, and rule `r` to the chain, all of tenant `t`.
 fn small() -> Change {
     Change {
@@ -85,6 +109,70 @@ fn a_chain_that_names_an_unknown_module_is_refused_even_if_another_tenant_has_on
     };
     let message = refusal(&DesiredState::default(), &change);
     assert!(message.starts_with("chain t/c: stage 1 names the module m, which its tenant does not have"), "{message}");
+}
+
+#[test]
+fn a_stage_is_granted_only_keys_and_models_that_its_own_tenant_has() {
+    let outcomes = DesiredState::default().apply(&granted()).unwrap();
+    let created = ["module t/m created", "key t/k created", "model t/n created", "chain t/c created"];
+    assert_eq!(effects(&outcomes), created);
+    for (change, object) in [
+        (Change { keys: vec![key_of("other", "k")], ..granted() }, "key t/k"),
+        (Change { models: vec![model_of("other", "n")], ..granted() }, "model t/n"),
+    ] {
+        let expected =
+            format!("chain t/c: stage 1 names {object}, which does not exist: apply it first or with the chain");
+        assert_eq!(refusal(&DesiredState::default(), &change), expected, "though another tenant has one");
+    }
+}
+
+#[test]
+fn keys_and_models_that_a_stage_is_granted_are_not_deleted_without_the_chain() {
+    let state = DesiredState::default().apply(&granted()).unwrap().state;
+    let [key, model] = [ObjectRef::from(&key_of("t", "k")), ObjectRef::from(&model_of("t", "n"))];
+    for object in [&key, &model] {
+        let expected = format!("{object} is in use by chain t/c: delete or change that first, or both together");
+        assert_eq!(refusal(&state, &deleting(std::slice::from_ref(object))), expected);
+    }
+    let all = [key.clone(), model, ObjectRef::from(&granted().chains[0])];
+    let state = state.apply(&deleting(&all)).unwrap().state;
+    assert_eq!((state.keys().len(), state.models().len()), (0, 0));
+    assert_eq!(refusal(&state, &deleting(&[key])), "there is no key t/k");
+}
+
+#[test]
+fn a_stage_is_granted_a_key_once_and_no_more_than_sixteen() {
+    let names = |count: usize| (0..count).map(|number| format!("k{number}").parse().unwrap()).collect::<Vec<_>>();
+    let with = |keys: Vec<KeyName>| {
+        let mut change = granted();
+        change.keys = names(17).iter().map(|name: &KeyName| key_of("t", name.as_str())).collect();
+        change.chains[0].stages[0].keys = keys;
+        DesiredState::default().apply(&change).map(|_| ()).map_err(|invalid| invalid.to_string())
+    };
+    assert_eq!(with(names(16)), Ok(()));
+    assert_eq!(with(names(17)).unwrap_err(), "chain t/c: stage 1 is granted 17 keys: at most 16 are allowed");
+    let twice = with([names(2), names(1)].concat()).unwrap_err();
+    assert_eq!(twice, "chain t/c: stage 1 is granted k0 twice (keys): leave one of the two out");
+}
+
+#[test]
+fn another_key_or_model_of_the_same_name_touches_the_chains_that_use_it() {
+    let before = DesiredState::default().apply(&granted()).unwrap().state;
+    let of = |change: &Change| {
+        let applied = before.apply(change).unwrap();
+        let objects = applied.outcomes.iter().map(|outcome| &outcome.object).collect();
+        let chain = &applied.state.chains()[&(tenant("t"), "c".parse().unwrap())];
+        let is_same = applied.state.ingredients(chain) == before.ingredients(chain);
+        (applied.state.touched(&before, &objects).len(), is_same)
+    };
+    let key = Key { digest: Digest::of(b"another public key"), ..key_of("t", "k") };
+    let model = Model { digest: Digest::of(b"another model"), ..model_of("t", "n") };
+    assert_eq!(of(&Change { keys: vec![key], ..Change::default() }), (1, false));
+    assert_eq!(of(&Change { models: vec![model], ..Change::default() }), (1, false));
+    let again = Change { keys: vec![key_of("t", "k")], ..Change::default() };
+    assert_eq!(of(&again), (1, true), "one that is applied again may mend the chain");
+    let other = Change { keys: vec![key_of("t", "other")], ..Change::default() };
+    assert_eq!(of(&other), (0, true));
 }
 
 #[test]
@@ -486,6 +574,8 @@ proptest! {
             let objects = Change {
                 tenants: state.tenants().values().map(|t| (**t).clone()).collect(),
                 modules: state.modules().values().map(|m| (**m).clone()).collect(),
+                keys: state.keys().values().map(|k| (**k).clone()).collect(),
+                models: state.models().values().map(|m| (**m).clone()).collect(),
                 chains: state.chains().values().map(|c| (**c).clone()).collect(),
                 rules: state.rules().values().map(|r| (**r).clone()).collect(),
                 delete: Vec::new(),
@@ -501,27 +591,50 @@ fn any_change() -> impl Strategy<Value = Change> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let owner = || prop::sample::select(vec!["t", "u"]);
     let module = (owner(), name()).prop_map(|(t, n)| module_of(t, n));
-    let chain = (owner(), name(), prop::collection::vec(name(), 0..3)).prop_map(|(t, n, m)| chain_of(t, n, &m));
+    let key = (owner(), name()).prop_map(|(t, n)| key_of(t, n));
+    let model = (owner(), name()).prop_map(|(t, n)| model_of(t, n));
+    let stages = prop::collection::vec(name(), 0..3);
+    let granted = prop::collection::vec(name(), 0..2);
+    let chain = (owner(), name(), stages, granted).prop_map(|(t, n, m, granted)| {
+        let mut chain = chain_of(t, n, &m);
+        for stage in &mut chain.stages {
+            stage.keys = granted.iter().map(|name| name.parse().unwrap()).collect();
+            stage.models = granted.iter().map(|name| name.parse().unwrap()).collect();
+        }
+        chain
+    });
     let addresses = || prop::sample::select(vec!["10.0.0.1", "10.0.0.2", "::1"]);
     let rule = (owner(), name(), name(), addresses()).prop_map(|(t, n, c, d)| rule_of(t, n, c, d));
     let terms = (owner(), prop::sample::select(vec!["10.0.0.0/31", "::/0"])).prop_map(|(t, within)| {
         let addresses = [within.parse().unwrap()].into();
         Tenant { addresses, chains_max: Some(2), ..Tenant::new(tenant(t)) }
     });
-    let gone = (owner(), name(), 0..4).prop_map(|(t, n, kind)| match kind {
+    let gone = (owner(), name(), 0..6).prop_map(|(t, n, kind)| match kind {
         0 => ObjectRef::from(&module_of(t, n)),
         1 => ObjectRef::from(&chain_of(t, n, &[])),
         2 => ObjectRef::Tenant { name: tenant(t) },
+        3 => ObjectRef::from(&key_of(t, n)),
+        4 => ObjectRef::from(&model_of(t, n)),
         _ => ObjectRef::from(&rule_of(t, n, "a", "::1")),
     });
     (
         prop::collection::vec(terms, 0..2),
         prop::collection::vec(module, 0..4),
+        prop::collection::vec(key, 0..3),
+        prop::collection::vec(model, 0..3),
         prop::collection::vec(chain, 0..3),
         prop::collection::vec(rule, 0..3),
         prop::collection::vec(gone, 0..2),
     )
-        .prop_map(|(tenants, modules, chains, rules, delete)| Change { tenants, modules, chains, rules, delete })
+        .prop_map(|(tenants, modules, keys, models, chains, rules, delete)| Change {
+            tenants,
+            modules,
+            keys,
+            models,
+            chains,
+            rules,
+            delete,
+        })
 }
 
 #[test]

@@ -200,6 +200,8 @@ mod tests {
             ],
             files: Some(proto::Files { digest: "sha256:".into(), size_bytes: 1 << 40 }),
             state: vec![proto::StateGrant::default()],
+            keys: vec!["site".into()],
+            models: vec!["cifar".into()],
             ..Default::default()
         };
         let reverse = Some(proto::Reverse { from: vec!["lan".into(), "wan".into()], egress: "lan".into() });
@@ -209,6 +211,8 @@ mod tests {
             modules: vec![proto::Module::default(); 5],
             chains: vec![chain; 2],
             rules: vec![rule],
+            keys: vec![proto::Key::default(); 2],
+            models: vec![proto::Model::default(); 2],
             tenants: vec![],
         }
     }
@@ -216,8 +220,8 @@ mod tests {
     #[test]
     fn elements_of_all_depths_are_counted_however_the_bytes_are_divided() {
         let message = change().encode_to_vec();
-        // Two chains have three stages, each with two outputs and a grant, and two ports.
-        let expected = 5 + 1 + 2 * (1 + 3 * (1 + 2 + 1) + 2);
+        // Two chains have three stages, each with two outputs, a grant, a key and a model, and two ports.
+        let expected = 5 + 2 + 2 + 1 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2);
         for part_bytes in [1, 2, 3, 7, message.len()] {
             let elements = read(&message, part_bytes).unwrap();
             assert_eq!(elements.count, expected, "in parts of {part_bytes} bytes");

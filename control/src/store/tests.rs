@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::faults::Faults;
 use super::*;
-use crate::model::{Chain, Class, Match, Policy, Rule, Stage, Tenant, Upload};
+use crate::model::{Chain, Class, Key, Match, Policy, Rule, Stage, Tenant, Upload};
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -104,7 +104,7 @@ fn tenants_are_there_when_the_store_is_opened_again_until_they_are_deleted() {
 }
 
 #[test]
-fn a_store_of_before_there_were_tenants_opens_without_any_and_takes_some() {
+fn a_store_of_before_there_were_tenants_keys_and_models_opens_without_any_and_takes_some() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store");
     let store = Store::open(&path).unwrap();
@@ -112,15 +112,24 @@ fn a_store_of_before_there_were_tenants_opens_without_any_and_takes_some() {
     drop(store);
     let database = Database::open(&path).unwrap();
     let write = database.begin_write().unwrap();
-    assert!(write.delete_table(TENANTS).unwrap());
+    assert!([TENANTS, KEYS, MODELS].into_iter().all(|table| write.delete_table(table).unwrap()));
+    assert!(write.delete_table(SEALED).unwrap());
     write.commit().unwrap();
     drop(database);
 
     let store = Store::open(&path).unwrap();
-    assert!(store.load().unwrap().tenants().is_empty());
+    let digest = Digest::of(b"a public key");
+    let before = store.load().unwrap();
+    assert!(before.tenants().is_empty() && before.keys().is_empty());
+    assert_eq!(store.key_algorithm(&demo(), &digest).unwrap(), None);
+    assert_eq!(store.unnamed_uploads(&before, at(1000)).unwrap(), []);
+    assert!(!store.has_garbage(&before, at(9000)).unwrap());
     let state = commit(&store, &Change { tenants: vec![Tenant::new(demo())], ..Change::default() });
+    store.put_key(&demo(), &digest, "ed25519", b"sealed", at(1000)).unwrap();
     drop(store);
-    assert_eq!(Store::open(&path).unwrap().load().unwrap(), state);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(store.load().unwrap(), state);
+    assert_eq!(store.key_algorithm(&demo(), &digest).unwrap().as_deref(), Some("ed25519"));
 }
 
 #[test]
@@ -301,12 +310,12 @@ fn files_stay_as_long_as_a_stage_names_them() {
     let state = commit(&store, &change);
     assert_eq!(store.load().unwrap(), state);
     assert!(store.collect_garbage(&state, at(100_000)).unwrap().is_empty());
-    assert_eq!(UploadedBytes::files(&store, &files).unwrap(), archive);
+    assert_eq!(store.files(&files).unwrap(), archive);
 
     change.chains[0].stages[0].files = None;
     let state = commit(&store, &Change { modules: Vec::new(), rules: Vec::new(), ..change });
     assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [files.digest]);
-    let error = UploadedBytes::files(&store, &files).unwrap_err();
+    let error = store.files(&files).unwrap_err().to_string();
     assert!(error.contains("has lost the bytes of a stage's files"), "{error}");
 }
 
@@ -453,4 +462,49 @@ fn the_specification_states_the_versions_of_store_and_manifest() {
     for row in [format!("| store | format {FORMAT} |"), format!("| manifest | `version = \"{version}\"` |")] {
         assert!(specification.contains(&row), "section 10 has a row that begins {row:?}");
     }
+}
+
+#[test]
+fn keys_and_models_that_nothing_names_are_listed_and_removed_after_an_hour() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let [public, other] = [Digest::of(b"a public key"), Digest::of(b"another one")];
+    for digest in [&public, &other] {
+        store.put_key(&demo(), digest, "ed25519", b"sealed", at(1000)).unwrap();
+    }
+    store.put_upload(&demo(), &Digest::of(b"onnx"), b"onnx", at(1000)).unwrap();
+    let key = Key { tenant: demo(), name: "site".parse().unwrap(), digest: public, algorithm: "ed25519".to_owned() };
+    let model = Model { tenant: demo(), name: "n".parse().unwrap(), digest: Digest::of(b"onnx"), size_bytes: 4 };
+    let change = Change { keys: vec![key.clone()], models: vec![model.clone()], ..Change::default() };
+    let state = commit(&store, &change);
+    assert_eq!(store.load().unwrap(), state, "they are stored");
+
+    let digests = |uploads: Vec<Upload>| uploads.into_iter().map(|upload| upload.digest).collect::<Vec<_>>();
+    assert_eq!(digests(store.unnamed_uploads(&state, at(1000)).unwrap()), [other]);
+    assert_eq!(store.uploads().unwrap().iter().map(|upload| upload.size_bytes).sum::<u64>(), 6 + 6 + 4);
+    assert!(!store.has_garbage(&state, at(4599)).unwrap());
+    store.collect_garbage(&state, at(4599)).unwrap();
+    assert!(store.sealed_key(&demo(), &other).unwrap().is_some(), "not yet");
+    assert!(store.has_garbage(&state, at(4600)).unwrap());
+    store.collect_garbage(&state, at(4600)).unwrap();
+    assert_eq!(store.sealed_key(&demo(), &other).unwrap(), None);
+    assert_eq!(store.sealed_key(&demo(), &public).unwrap().as_deref(), Some(&b"sealed"[..]));
+    assert_eq!(store.model(&model).unwrap(), b"onnx");
+
+    let delete = vec![ObjectRef::from(&key), ObjectRef::from(&model)];
+    let state = commit(&store, &Change { delete, ..Change::default() });
+    assert_eq!(store.collect_garbage(&state, at(4600)).unwrap(), [model.digest]);
+    assert_eq!(store.key_algorithm(&demo(), &public).unwrap(), None);
+}
+
+#[test]
+fn a_key_of_one_tenant_is_none_of_another_and_is_replaced_when_it_is_uploaded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let (digest, other) = (Digest::of(b"a public key"), "other".parse().unwrap());
+    store.put_key(&demo(), &digest, "ed25519", b"damaged", at(1000)).unwrap();
+    assert_eq!(store.key_algorithm(&other, &digest).unwrap(), None);
+    assert_eq!(store.upload_size_bytes(&demo(), &digest).unwrap(), None, "no module may be named by it");
+    store.put_key(&demo(), &digest, "ed25519", b"sound", at(1001)).unwrap();
+    assert_eq!(store.sealed_key(&demo(), &digest).unwrap().as_deref(), Some(&b"sound"[..]));
 }

@@ -1,10 +1,10 @@
-//! Conversions of modules, chains, rules, and the outcomes of a change.
+//! Conversions of modules, keys, models, chains, rules, and the outcomes of a change.
 
 use super::{BadMessage, field, optional};
 use crate::model::{
-    Access, BadMatch, Chain, ChainName, Class, Effect, Field, FieldName, Files, Grant, Match, Module, ModuleName,
-    ObjectRef, Outbound, Outcome, Output, OverBudget, Policy, PortName, PortRange, Prefix, Protocol, Reverse, Rule,
-    RuleName, Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
+    Access, BadMatch, Chain, ChainName, Class, Effect, Field, FieldName, Files, Grant, Key, KeyName, Match, Model,
+    ModelName, Module, ModuleName, ObjectRef, Outbound, Outcome, Output, OverBudget, Policy, PortName, PortRange,
+    Prefix, Protocol, Reverse, Rule, RuleName, Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
 };
 use crate::proto;
 
@@ -27,6 +27,54 @@ impl TryFrom<proto::Module> for Module {
             tenant: field("module.tenant", TenantName::new(message.tenant))?,
             name: field("module.name", ModuleName::new(message.name))?,
             digest: field("module.digest", message.digest.parse())?,
+            size_bytes: message.size_bytes,
+        })
+    }
+}
+
+impl From<&Key> for proto::Key {
+    fn from(key: &Key) -> Self {
+        Self {
+            tenant: key.tenant.to_string(),
+            name: key.name.to_string(),
+            digest: key.digest.to_string(),
+            algorithm: key.algorithm.clone(),
+        }
+    }
+}
+
+impl TryFrom<proto::Key> for Key {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Key) -> Result<Self, BadMessage> {
+        Ok(Self {
+            tenant: field("key.tenant", TenantName::new(message.tenant))?,
+            name: field("key.name", KeyName::new(message.name))?,
+            digest: field("key.digest", message.digest.parse())?,
+            algorithm: message.algorithm,
+        })
+    }
+}
+
+impl From<&Model> for proto::Model {
+    fn from(model: &Model) -> Self {
+        Self {
+            tenant: model.tenant.to_string(),
+            name: model.name.to_string(),
+            digest: model.digest.to_string(),
+            size_bytes: model.size_bytes,
+        }
+    }
+}
+
+impl TryFrom<proto::Model> for Model {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Model) -> Result<Self, BadMessage> {
+        Ok(Self {
+            tenant: field("model.tenant", TenantName::new(message.tenant))?,
+            name: field("model.name", ModelName::new(message.name))?,
+            digest: field("model.digest", message.digest.parse())?,
             size_bytes: message.size_bytes,
         })
     }
@@ -205,6 +253,8 @@ impl From<&Stage> for proto::Stage {
             outputs: stage.outputs.iter().map(Into::into).collect(),
             files: stage.files.as_ref().map(Into::into),
             state: stage.state.iter().map(Into::into).collect(),
+            keys: stage.keys.iter().map(KeyName::to_string).collect(),
+            models: stage.models.iter().map(ModelName::to_string).collect(),
         }
     }
 }
@@ -214,6 +264,8 @@ impl TryFrom<proto::Stage> for Stage {
 
     fn try_from(message: proto::Stage) -> Result<Self, BadMessage> {
         let output = |(at, message): (usize, proto::Output)| field(&format!("outputs[{at}]"), output(message));
+        let key = |(at, name): (usize, String)| field(&format!("keys[{at}]"), KeyName::new(name));
+        let model = |(at, name): (usize, String)| field(&format!("models[{at}]"), ModelName::new(name));
         Ok(Self {
             module: field("module", ModuleName::new(message.module))?,
             name: optional("name", message.name, StageName::new)?,
@@ -224,6 +276,8 @@ impl TryFrom<proto::Stage> for Stage {
                 .transpose()?,
             outputs: message.outputs.into_iter().enumerate().map(output).collect::<Result<_, BadMessage>>()?,
             state: message.state.into_iter().map(Grant::try_from).collect::<Result<_, BadMessage>>()?,
+            keys: message.keys.into_iter().enumerate().map(key).collect::<Result<_, BadMessage>>()?,
+            models: message.models.into_iter().enumerate().map(model).collect::<Result<_, BadMessage>>()?,
         })
     }
 }
@@ -431,6 +485,8 @@ impl From<&ObjectRef> for proto::ObjectRef {
         let kind = match object {
             ObjectRef::Tenant { .. } => proto::Kind::Tenant,
             ObjectRef::Module { .. } => proto::Kind::Module,
+            ObjectRef::Key { .. } => proto::Kind::Key,
+            ObjectRef::Model { .. } => proto::Kind::Model,
             ObjectRef::Chain { .. } => proto::Kind::Chain,
             ObjectRef::Rule { .. } => proto::Kind::Rule,
         };
@@ -455,10 +511,12 @@ impl TryFrom<proto::ObjectRef> for ObjectRef {
         let tenant = field("object.tenant", TenantName::new(message.tenant))?;
         Ok(match kind {
             proto::Kind::Module => Self::Module { tenant, name: field("object.name", ModuleName::new(message.name))? },
+            proto::Kind::Key => Self::Key { tenant, name: field("object.name", KeyName::new(message.name))? },
+            proto::Kind::Model => Self::Model { tenant, name: field("object.name", ModelName::new(message.name))? },
             proto::Kind::Chain => Self::Chain { tenant, name: field("object.name", ChainName::new(message.name))? },
             proto::Kind::Rule => Self::Rule { tenant, name: field("object.name", RuleName::new(message.name))? },
             proto::Kind::Unspecified | proto::Kind::Tenant => {
-                return Err(BadMessage::new("object.kind", "say one of tenant, module, chain, rule"));
+                return Err(BadMessage::new("object.kind", "say one of tenant, module, key, model, chain, rule"));
             }
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::{BadMessage, field};
-use crate::model::{Class, KeyName, ModelName, PortName, Tenant, TenantName};
+use crate::model::{Class, PortName, Tenant, TenantName};
 use crate::proto;
 
 impl From<&Tenant> for proto::Tenant {
@@ -18,6 +18,9 @@ impl From<&Tenant> for proto::Tenant {
             cpu_per_second_ms: tenant.cpu_per_second_ms,
             clock_step_us: tenant.clock_step_us,
             modules_max: tenant.modules_max,
+            keys_max: tenant.keys_max,
+            models_max: tenant.models_max,
+            model_mib: tenant.model_mib,
             chains_max: tenant.chains_max,
             rules_max: tenant.rules_max,
             upload_mib: tenant.upload_mib,
@@ -25,8 +28,6 @@ impl From<&Tenant> for proto::Tenant {
             addresses: texts(&tenant.addresses),
             outbound_flows: tenant.outbound_flows,
             transparent_forwarding: tenant.transparent_forwarding,
-            keys: texts(&tenant.keys),
-            models: texts(&tenant.models),
         }
     }
 }
@@ -50,6 +51,9 @@ impl TryFrom<proto::Tenant> for Tenant {
             cpu_per_second_ms: message.cpu_per_second_ms,
             clock_step_us: message.clock_step_us,
             modules_max: message.modules_max,
+            keys_max: message.keys_max,
+            models_max: message.models_max,
+            model_mib: message.model_mib,
             chains_max: message.chains_max,
             rules_max: message.rules_max,
             upload_mib: message.upload_mib,
@@ -57,8 +61,6 @@ impl TryFrom<proto::Tenant> for Tenant {
             addresses: parsed("tenant.addresses", message.addresses, |text| text.parse())?,
             outbound_flows: message.outbound_flows,
             transparent_forwarding: message.transparent_forwarding,
-            keys: parsed("tenant.keys", message.keys, KeyName::new)?,
-            models: parsed("tenant.models", message.models, ModelName::new)?,
         })
     }
 }

@@ -74,8 +74,9 @@ fn tenants_come_through_messages_as_they_were() {
         addresses: ["10.0.0.0/8", "fd00::/64"].map(|prefix| prefix.parse().unwrap()).into(),
         outbound_flows: true,
         transparent_forwarding: true,
-        keys: ["tls".parse().unwrap()].into(),
-        models: ["small".parse().unwrap()].into(),
+        keys_max: Some(6),
+        models_max: Some(7),
+        model_mib: Some(8),
         ..plain.clone()
     };
     for tenant in [&plain, &full] {

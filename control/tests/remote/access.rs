@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use pinion_control::access::Row;
 use pinion_control::journal::{Level, LogLine, Origin};
+use pinion_control::pem::Pem;
 use pinion_control::{Client, proto};
 use prost::Message;
 use prost_reflect::DescriptorPool;
 use proto::upload_request::{Header, Part};
+use rcgen::KeyPair;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -40,7 +42,13 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
     let chain = None;
     vec![
         ("/pinion.v1.Control/UploadModule", Least::Admin, upload.clone()),
-        ("/pinion.v1.Control/UploadFiles", Least::Admin, upload),
+        ("/pinion.v1.Control/UploadFiles", Least::Admin, upload.clone()),
+        ("/pinion.v1.Control/UploadModel", Least::Admin, upload),
+        (
+            "/pinion.v1.Control/UploadKey",
+            Least::Admin,
+            proto::UploadKeyRequest { tenant: of.clone(), pem: b"no key".to_vec() }.encode_to_vec(),
+        ),
         ("/pinion.v1.Control/Apply", Least::Admin, apply.encode_to_vec()),
         ("/pinion.v1.Control/Delete", Least::Admin, delete.encode_to_vec()),
         ("/pinion.v1.Control/Invoke", Least::Admin, invoke.encode_to_vec()),
@@ -48,6 +56,16 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
             "/pinion.v1.Control/ListModules",
             Least::Viewer,
             proto::ListModulesRequest { tenant: filter.clone(), name: name.clone() }.encode_to_vec(),
+        ),
+        (
+            "/pinion.v1.Control/ListKeys",
+            Least::Viewer,
+            proto::ListKeysRequest { tenant: filter.clone(), name: name.clone() }.encode_to_vec(),
+        ),
+        (
+            "/pinion.v1.Control/ListModels",
+            Least::Viewer,
+            proto::ListModelsRequest { tenant: filter.clone(), name: name.clone() }.encode_to_vec(),
         ),
         (
             "/pinion.v1.Control/ListUploads",
@@ -144,17 +162,23 @@ async fn every_method_is_for_the_roles_that_it_states_and_for_requests_about_the
     remote.stop_after_answer().await;
 }
 
-/// Gives a tenant a module, a chain with a failure in its log, a rule, and an upload that nothing names.
+/// Gives a tenant a module, a key, a model, a chain with a failure in its log, a rule, and an upload that nothing names.
 async fn populate(remote: &Remote, operator: &mut Client, channel: &Channel, tenant: &str) {
     let name = tenant.parse().unwrap();
     let digest = operator.upload(&name, wasm(tenant)).await.unwrap().to_string();
     operator.upload(&name, wasm(&format!("unnamed, of {tenant}"))).await.unwrap();
+    let pem = Pem::new(KeyPair::generate().unwrap().serialize_pem().into_bytes());
+    let key = operator.upload_key(&name, pem).await.unwrap().digest.to_string();
+    let model = operator.upload_model(&name, format!("onnx of {tenant}").into_bytes()).await.unwrap().to_string();
     let of = tenant.to_owned();
+    let (key_name, model_name) = (format!("key-of-{tenant}"), format!("model-of-{tenant}"));
     let stage = proto::Stage { module: format!("module-of-{tenant}"), ..Default::default() };
     let chain = format!("chain-of-{tenant}");
     let mut request = proto::ApplyRequest {
         tenants: vec![proto::Tenant { name: of.clone(), ..Default::default() }],
         modules: vec![proto::Module { tenant: of.clone(), name: stage.module.clone(), digest, size_bytes: 0 }],
+        keys: vec![proto::Key { tenant: of.clone(), name: key_name, digest: key, algorithm: String::new() }],
+        models: vec![proto::Model { tenant: of.clone(), name: model_name, digest: model, size_bytes: 0 }],
         chains: vec![proto::Chain {
             tenant: of.clone(),
             name: chain.clone(),
@@ -215,7 +239,7 @@ async fn no_answer_to_a_tenant_tells_of_another_one() {
         assert!(has(&own, b"demo") && !has(&own, b"rival"), "{path}: {}", String::from_utf8_lossy(&own.concat()));
         told += 1;
     }
-    assert_eq!(told, 10);
+    assert_eq!(told, 12);
     let status = proto::Status::decode(&call(&admin, GET_STATUS, Vec::new()).await.unwrap()[0][..]).unwrap();
     assert_eq!((status.version.as_str(), status.ports[0].name.as_str()), ("0.0.0-test", "lan"));
     assert_eq!((status.copied_bytes, status.ports[0].received, status.cores.len()), (0, 0, 0));

@@ -28,7 +28,7 @@ pub const PORT: &str = "lan";
 /// A configuration that every function refuses.
 pub const REFUSED_CONFIG: &[u8] = b"refuse me";
 
-/// A node with one port. It admits bytes that begin like a Wasm module, and reports a template and one FWP for each
+/// A node with one port. It admits bytes that begin like a Wasm module, models that begin with `onnx`, and reports a template and one FWP for each
 /// stage of each chain.
 #[derive(Default)]
 pub struct TestNode {
@@ -92,6 +92,20 @@ impl TestNode {
             if stage.files.is_some_and(|files| !uploads.files(&files).is_ok_and(|archive| is_archive(&archive))) {
                 return Some(Refusal::Failed(format!("chain {tenant}/{name}: its files have no bytes")));
             }
+            let keys = stage.keys.iter().filter_map(|name| state.key(tenant, name));
+            let mut keys = keys.map(|key| (key, uploads.key(key)));
+            match keys.find(|(key, found)| !found.as_ref().is_ok_and(|it| it.public_digest() == *key.digest.as_bytes()))
+            {
+                Some((_, Err(sentence))) => {
+                    return Some(Refusal::Failed(format!("chain {tenant}/{name}: {sentence}")));
+                }
+                Some((key, Ok(_))) => panic!("the node is given another key as {key:?}"),
+                None => {}
+            }
+            let mut models = stage.models.iter().filter_map(|name| state.model(tenant, name));
+            if models.any(|model| !uploads.model(model).is_ok_and(|onnx| onnx.starts_with(b"onnx"))) {
+                return Some(Refusal::Failed(format!("chain {tenant}/{name}: a model has no bytes")));
+            }
             if self.refuses_chains.load(Ordering::Relaxed) || stage.config == REFUSED_CONFIG {
                 return Some(Refusal::Invalid(format!("chain {tenant}/{name}: this node does not accept it any more")));
             }
@@ -137,6 +151,11 @@ impl Node for TestNode {
     fn admit_files(&self, archive: &[u8]) -> Result<(), Refusal> {
         self.note("admit files");
         if is_archive(archive) { Ok(()) } else { Err(Refusal::Invalid("these files are no archive".into())) }
+    }
+
+    fn admit_model(&self, onnx: &[u8]) -> Result<(), Refusal> {
+        self.note("admit model");
+        if onnx.starts_with(b"onnx") { Ok(()) } else { Err(Refusal::Invalid("this is no model".into())) }
     }
 
     fn check(&self, _before: &DesiredState, state: &DesiredState) -> Result<(), Refusal> {

@@ -42,6 +42,11 @@
 //! key. A call names a field by the number that [`IMPORT_STATE_OPEN`] returns. The number is the same in all instances and may be kept in a
 //! snapshot. All these calls return zero or more, or the negative of an [`Errno`].
 //!
+//! **Keys.** Private keys of TLS servers stay with the host. A stage that was granted one has the host sign handshakes with it, by the number
+//! that [`IMPORT_KEY_OPEN`] returns, and seal and open session tickets. The host signs nothing but what a TLS server signs. During
+//! [`IMPORT_KEY_SIGN`] the guest is suspended, and its rings are not exchanged. These calls return zero or more, or the negative of an
+//! [`Errno`], too.
+//!
 //! **Metrics.** A module that exports [`EXPORT_METRICS`] has counters and gauges ([`MetricsHeader`]). The host reads their definitions
 //! once, after `pinion_init`. The guest then writes their values at any time, each a word of its memory. The host reads the values from
 //! time to time while the guest is suspended, and when it has ended.
@@ -126,6 +131,31 @@ pub const IMPORT_STATE_ADD: &str = "state_add";
 pub const IMPORT_STATE_EXPIRE: &str = "state_expire";
 /// `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry.
 pub const IMPORT_STATE_DELETE: &str = "state_delete";
+
+/// `key_open(name: i32, len: i32) -> i32`: returns the number of the stage's private key of that name. The only call for keys that is allowed in
+/// `pinion_init`. The number is the same in all instances.
+pub const IMPORT_KEY_OPEN: &str = "key_open";
+/// `key_sign(key: i32, scheme: i32, message: i32, len: i32, signature: i32, capacity: i32) -> i32`: signs a message by a scheme of TLS (RFC
+/// 8446, section 4.2.3), and returns the signature's length, at most [`KEY_SIGNATURE_BYTES_MAX`]. The message is the content of a
+/// CertificateVerify of TLS 1.3 (section 4.4.3), or the randoms and the parameters of a ServerKeyExchange of TLS 1.2 with x25519, secp256r1
+/// or secp384r1 (RFC 8422, section 5.4); others get [`Errno::Refused`]. The guest is suspended until another thread has signed.
+pub const IMPORT_KEY_SIGN: &str = "key_sign";
+/// `ticket_seal(key: i32, plain: i32, len: i32, sealed: i32, capacity: i32) -> i32`: seals the content of a session ticket, at most
+/// [`TICKET_PLAIN_BYTES_MAX`], and returns the ticket's length, which is by [`TICKET_OVERHEAD_BYTES`] greater. All instances with this key open
+/// it, for six hours at least.
+pub const IMPORT_TICKET_SEAL: &str = "ticket_seal";
+/// `ticket_open(key: i32, sealed: i32, len: i32, plain: i32, capacity: i32) -> i32`: opens a session ticket, and returns its content's length.
+/// One that has expired, was forged, or is of another key gets [`Errno::Refused`].
+pub const IMPORT_TICKET_OPEN: &str = "ticket_open";
+
+/// Longest message that is signed, in bytes; no handshake has a longer one.
+pub const KEY_MESSAGE_BYTES_MAX: usize = 256;
+/// Longest signature, in bytes.
+pub const KEY_SIGNATURE_BYTES_MAX: usize = 512;
+/// Longest content of a session ticket, in bytes.
+pub const TICKET_PLAIN_BYTES_MAX: usize = 4096;
+/// How many bytes longer a session ticket is than its content.
+pub const TICKET_OVERHEAD_BYTES: usize = 32;
 
 /// Longest key of an entry, in bytes.
 pub const STATE_KEY_BYTES_MAX: usize = 64;
@@ -411,10 +441,10 @@ pub enum Errno {
     /// A length exceeds the call's limit, or the limit on what all calls of one turn may move together. In the latter case a loop may try
     /// again.
     TooLong = 2,
-    /// State: another instance is using the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop or
+    /// State: another instance is using the entry; state and keys: this turn's calls have moved as much as they may. The turn ends at the next loop or
     /// function boundary, and the caller must try again in a loop.
     Again = 3,
-    /// State: not allowed in `pinion_init`: all instances share its result.
+    /// State, keys: not allowed in `pinion_init`, as all instances share its result; signatures also before the first wait.
     NotNow = 4,
     /// State: the stage may only read this field.
     Denied = 5,
@@ -426,11 +456,18 @@ pub enum Errno {
     Full = 8,
     /// State: the stored value is not the expected one, or is not a number of 8 bytes.
     Mismatch = 9,
+    /// Keys: the stage was granted no key of this name or number.
+    NoKey = 10,
+    /// Keys: the message is nothing that a TLS server signs, or the key does not sign it by this scheme; or the ticket has expired, was forged,
+    /// or is of another key.
+    Refused = 11,
+    /// Keys: the tenant asks for more than it may, or the host failed. Later it may be possible.
+    Busy = 12,
 }
 
 impl Errno {
     /// All variants, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Ok,
         Self::Fault,
         Self::TooLong,
@@ -441,21 +478,24 @@ impl Errno {
         Self::NoEntry,
         Self::Full,
         Self::Mismatch,
+        Self::NoKey,
+        Self::Refused,
+        Self::Busy,
     ];
 
-    /// Returns the result by which a state call reports this error.
+    /// Returns the result by which a call for state or keys reports this error.
     #[must_use]
     pub const fn negated(self) -> i32 {
         -(self as i32)
     }
 
-    /// Returns the error of a state call that returned `returned`, or `None` if that is zero or more. An unknown number counts as
+    /// Returns the error of a call for state or keys that returned `returned`, or `None` if that is zero or more. An unknown number counts as
     /// [`Errno::NotNow`].
     #[must_use]
     pub const fn of_returned(returned: i32) -> Option<Self> {
         match returned {
             0.. => None,
-            -9..=-1 => Some(Self::ALL[-returned as usize]),
+            -12..=-1 => Some(Self::ALL[-returned as usize]),
             _ => Some(Self::NotNow),
         }
     }

@@ -307,6 +307,28 @@ fn direction_flag(direction: Direction) -> u16 {
     }
 }
 
+/// How a [`FakeKey`] signs: returns the signature of a message by a scheme, or none if it refuses.
+type FakeSign = Box<dyn Fn(u16, &[u8]) -> Option<Vec<u8>>>;
+
+/// A [private key](crate::keys), as a test replaces it. What a node refuses to sign, a test's closure may sign.
+pub struct FakeKey {
+    pub(crate) name: String,
+    pub(crate) sign: FakeSign,
+}
+
+impl FakeKey {
+    /// Returns a key of this name that signs by the closure, from scheme and message.
+    #[must_use]
+    pub fn new(name: &str, sign: impl Fn(u16, &[u8]) -> Option<Vec<u8>> + 'static) -> Self {
+        Self { name: name.to_owned(), sign: Box::new(sign) }
+    }
+}
+
+/// Grants a key to the functions of this thread. One of the same name is replaced, and its tickets are still opened.
+pub fn grant_key(key: FakeKey) {
+    calls::grant_key(key);
+}
+
 /// A field of state, as a manifest declares it and grants it to the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateField {

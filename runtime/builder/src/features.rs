@@ -28,7 +28,7 @@ macro_rules! llvm {
 const TARGET: &str = "for the target wasm32-wasip1";
 
 /// All features of core WebAssembly that are off.
-const OFF: [Off; 18] = [
+const OFF: [Off; 17] = [
     off(WasmFeatures::GC, "gc", "subtypes, structures or arrays", TARGET),
     off(WasmFeatures::GC_TYPES, "reference-types", "references to the host's values (externref)", TARGET),
     off(WasmFeatures::FUNCTION_REFERENCES, "function-references", "typed references to functions", TARGET),
@@ -47,7 +47,6 @@ const OFF: [Off; 18] = [
     off(WasmFeatures::MEMORY_CONTROL, "memory-control", "instructions that discard memory", TARGET),
     off(WasmFeatures::CUSTOM_PAGE_SIZES, "custom-page-sizes", "a memory with pages of another size", TARGET),
     off(WasmFeatures::RELAXED_SIMD, "relaxed-simd", "relaxed SIMD instructions", llvm!("relaxed-simd")),
-    off(WasmFeatures::WIDE_ARITHMETIC, "wide-arithmetic", "arithmetic of 128 bits", llvm!("wide-arithmetic")),
     off(WasmFeatures::EXTENDED_CONST, "extended-const", "computed constants", llvm!("extended-const")),
     off(WasmFeatures::STACK_SWITCHING, "stack-switching", "continuations", TARGET),
     EXACT,

@@ -22,11 +22,12 @@ use std::thread;
 use std::time::Duration;
 
 use pinion_abi::{
-    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, Errno, IMPORT_MODULE, IMPORT_WAIT,
-    IMPORT_WAIT_UNTIL, IMPORT_YIELD, InitStatus, LogLevel,
+    EXPORT_INIT, EXPORT_INITIALIZE, EXPORT_MEMORY, EXPORT_METRICS, EXPORT_POOL, Errno, IMPORT_KEY_SIGN, IMPORT_MODULE,
+    IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, InitStatus, LogLevel,
 };
 use pinion_builder_client::metrics::{self, Metric};
 use pinion_builder_client::protocol::{BuilderMessage, Pool};
+use pinion_guest::calls::keys::{KeyNames, Keys};
 use pinion_guest::calls::state::NoState;
 use pinion_guest::calls::{
     self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Poll as PollOneoff, Polled, RANDOM_GET, RandomGet, WASI_MODULE,
@@ -74,6 +75,8 @@ pub struct Wishes {
     pub memory_bytes_max: u64,
     /// The fields of state that its stage is granted, by number.
     pub fields: Arc<[String]>,
+    /// The private keys that its stage is granted, by number.
+    pub keys: Arc<[String]>,
 }
 
 /// The result of an initialisation.
@@ -103,6 +106,7 @@ pub struct Guest {
     /// What both clocks show: their first step, and for how long it has slept.
     clock_ns: u64,
     fields: Arc<[String]>,
+    keys: Arc<[String]>,
     say: fn(&BuilderMessage),
     lines: usize,
     last_line: Option<String>,
@@ -119,6 +123,7 @@ impl Guest {
             no_snapshot_because: None,
             clock_ns: CLOCK_BEGIN_NS,
             fields: Arc::new([]),
+            keys: Arc::new([]),
             say: |_| (),
             lines: 0,
             last_line: None,
@@ -252,6 +257,10 @@ impl Host for Guest {
         Err(Errno::NotNow)
     }
 
+    fn with_keys(&self, work: impl FnOnce(&dyn Keys) -> Result<usize, Errno>) -> Result<usize, Errno> {
+        work(&KeyNames(&self.keys))
+    }
+
     fn panic(sentence: String) -> wasmtime::Error {
         Panicked(sentence).into()
     }
@@ -294,10 +303,16 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
             Err(Misuse("called pinion.wait_until".to_owned()).into())
         })?
         .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?
+        .func_wrap(IMPORT_MODULE, IMPORT_KEY_SIGN, key_sign)?
         .func_wrap(WASI_MODULE, RANDOM_GET, random_get)?
         .func_wrap(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
     calls::define(&mut linker)?;
     Ok(linker)
+}
+
+/// Signs nothing: all instances share what an initialisation leaves.
+fn key_sign(_: i32, _: i32, _: i32, _: i32, _: i32, _: i32) -> i32 {
+    Errno::NotNow.negated()
 }
 
 /// Fills memory with random bytes. An initialisation has no turns, and ends with its CPU time.
@@ -358,6 +373,7 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&BuilderMessage)) -> Res
         room: Room::of(wishes, becomes),
         becomes,
         fields: Arc::clone(&wishes.fields),
+        keys: Arc::clone(&wishes.keys),
         say,
         ..Guest::without_configuration()
     };

@@ -76,6 +76,9 @@ enum Command {
         /// A field of state that the stage is granted; repeat it in the order of the fields' numbers
         #[arg(long = "field", value_name = "NAME")]
         fields: Vec<String>,
+        /// A private key that the stage is granted; repeat it in the order of the keys' numbers
+        #[arg(long = "key", value_name = "NAME")]
+        keys: Vec<String>,
     },
 }
 
@@ -128,7 +131,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
             let archive = read_at_most(FILES_BYTES_MAX)?;
             Ok(archive.map_or_else(|| Err(Refused::Large(FILES)), |archive| bundle(archive).map(|_| ())))
         }
-        Command::Build { config_bytes, files_bytes, memory_bytes_max, fields } => {
+        Command::Build { config_bytes, files_bytes, memory_bytes_max, fields, keys } => {
             if *config_bytes > CONFIG_BYTES_MAX as u64 {
                 return Ok(Err(Refused::Large(CONFIG)));
             }
@@ -141,8 +144,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
                 Ok(files) => files,
                 Err(refused) => return Ok(Err(refused)),
             };
-            let (memory_bytes_max, fields) = (*memory_bytes_max, fields.clone().into());
-            let wishes = Wishes { config: config.into(), files, memory_bytes_max, fields };
+            let (memory_bytes_max, fields, keys) = (*memory_bytes_max, fields.clone().into(), keys.clone().into());
+            let wishes = Wishes { config: config.into(), files, memory_bytes_max, fields, keys };
             let Some(wasm) = read_at_most(MODULE_BYTES_MAX)? else { return Ok(Err(Refused::Large(MODULE))) };
             match build(&wasm, &wishes, say) {
                 Ok(built) => {

@@ -32,7 +32,13 @@ fn guest(init: &str) -> String {
 }
 
 fn wishes() -> Wishes {
-    Wishes { config: Arc::from(&b"allow all"[..]), files: None, memory_bytes_max: 1 << 20, fields: Arc::new([]) }
+    Wishes {
+        config: Arc::from(&b"allow all"[..]),
+        files: None,
+        memory_bytes_max: 1 << 20,
+        fields: Arc::new([]),
+        keys: Arc::new([]),
+    }
 }
 
 fn built(wat: &str) -> Result<Built, String> {

@@ -1,10 +1,11 @@
-//! The calls that a guest may make in the builder and in a node: logging, clocks, randomness, its configuration, its state ([`state`]), and
-//! the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there,
+//! The calls that a guest may make in the builder and in a node: logging, clocks, randomness, its configuration, its state ([`state`]), its
+//! private keys ([`keys`]), and the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there,
 //! and so are [`RANDOM_GET`] and [`POLL_ONEOFF`], which in a node may take several turns of the guest.
 //!
 //! Each call takes a time bounded by a constant. An allowance of bytes bounds all calls of one turn together. No call blocks, and none
 //! gives a guest anything that its chain was not granted.
 
+pub mod keys;
 pub mod state;
 mod wasi;
 
@@ -18,6 +19,7 @@ use pinion_abi::{
 use pinion_text::{SENTENCE_BYTES_MAX, printable};
 use wasmtime::{Caller, Extern, Linker, Memory};
 
+use keys::Keys;
 use state::State;
 pub use wasi::poll::{Poll, Polled};
 pub use wasi::random::RandomGet;
@@ -91,6 +93,13 @@ pub trait Host: Send + 'static {
     /// # Errors
     /// [`Errno::NotNow`] while the guest is being initialised.
     fn state(&self) -> Result<&Self::State, Errno>;
+    /// Calls `work` with the private keys that the guest's stage was granted.
+    ///
+    /// # Errors
+    /// What `work` returns.
+    fn with_keys(&self, work: impl FnOnce(&dyn Keys) -> Result<usize, Errno>) -> Result<usize, Errno>
+    where
+        Self: Sized;
     /// Returns the error with which a guest ends that exits.
     fn exit(status: i32) -> wasmtime::Error;
     /// Yields to other guests.
@@ -111,6 +120,7 @@ pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(IMPORT_MODULE, IMPORT_RANDOM, random::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_CONFIG, config::<T>)?
         .func_wrap(IMPORT_MODULE, IMPORT_PANIC, panic::<T>)?;
+    keys::define(linker)?;
     state::define(linker)?;
     wasi::define(linker)
 }

@@ -1,4 +1,4 @@
-//! Commands from the launcher to the roles: one bounded channel per role, and the doorbell of the thread that reads it.
+//! Commands from the launcher, and from offload threads, to the roles: one bounded channel per role, and the doorbell of the thread that reads it.
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_mma::notify::doorbell::Doorbell;
@@ -10,6 +10,12 @@ const COMMANDS: usize = 1024;
 pub struct CommandSender<T> {
     commands: Sender<T>,
     bell: Doorbell,
+}
+
+impl<T> Clone for CommandSender<T> {
+    fn clone(&self) -> Self {
+        Self { commands: self.commands.clone(), bell: self.bell.clone() }
+    }
 }
 
 /// Creates a channel to a role; its thread sleeps at `bell`.

@@ -16,6 +16,10 @@ pub struct CorePlan {
     pub mmas: Vec<CoreId>,
     /// The workers, each with its own FWPs.
     pub workers: Vec<CoreId>,
+    /// The threads that sign, one for each core, if the operator has named any.
+    pub signers: Option<Vec<CoreId>>,
+    /// The threads that run models, likewise.
+    pub inference: Option<Vec<CoreId>>,
 }
 
 /// The operator's settings for cores; cores left out are chosen by default.
@@ -28,6 +32,10 @@ pub struct CoreWishes {
     pub mmas: Option<Vec<CoreId>>,
     /// The workers' cores.
     pub workers: Option<Vec<CoreId>>,
+    /// The cores of the threads that sign.
+    pub signers: Option<Vec<CoreId>>,
+    /// The cores of the threads that run models.
+    pub inference: Option<Vec<CoreId>>,
 }
 
 /// Why there is no plan.
@@ -82,6 +90,8 @@ impl CorePlan {
             gateway: wishes.gateway.unwrap_or(first),
             mmas: wishes.mmas.clone().unwrap_or_else(|| vec![mma]),
             workers: wishes.workers.clone().unwrap_or(workers),
+            signers: wishes.signers.clone(),
+            inference: wishes.inference.clone(),
         };
         plan.check(available)?;
         Ok(plan)
@@ -89,7 +99,9 @@ impl CorePlan {
 
     fn check(&self, available: &[CoreId]) -> Result<(), PlanError> {
         let roles = [("gateway", &[self.gateway][..]), ("mmas", &self.mmas), ("workers", &self.workers)];
-        for (role, cores) in roles {
+        let offload = [("signers", &self.signers), ("inference", &self.inference)];
+        let offload = offload.into_iter().filter_map(|(role, cores)| Some((role, cores.as_deref()?)));
+        for (role, cores) in roles.into_iter().chain(offload) {
             if cores.is_empty() {
                 return Err(PlanError::NoCore(role));
             }
@@ -138,6 +150,12 @@ impl CorePlan {
     pub fn for_control(&self, available: &[CoreId]) -> Vec<CoreId> {
         let choices = [self.without_role(available), available.to_vec()];
         choices.into_iter().find(|cores| !cores.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns the cores of the offload threads of a kind, one for each thread: those that the operator has named, or else the launcher's.
+    #[must_use]
+    pub fn for_offload(&self, named: Option<&[CoreId]>, available: &[CoreId]) -> Vec<CoreId> {
+        named.map_or_else(|| self.for_launcher(available), <[CoreId]>::to_vec)
     }
 
     fn moves_frames(&self, core: CoreId) -> bool {
@@ -200,7 +218,7 @@ mod tests {
 
     fn plan(gateway: u16, mma: u16, workers: &[u16]) -> CorePlan {
         let workers = workers.iter().copied().map(CoreId).collect();
-        CorePlan { gateway: CoreId(gateway), mmas: vec![CoreId(mma)], workers }
+        CorePlan { gateway: CoreId(gateway), mmas: vec![CoreId(mma)], workers, signers: None, inference: None }
     }
 
     #[test]
@@ -236,6 +254,20 @@ mod tests {
         );
         let error = CorePlan::new(&wish(&[7]), &cores(2)).unwrap_err().to_string();
         assert_eq!(error, "cores.workers = 7: this process may run on cores [0, 1] only");
+    }
+
+    #[test]
+    fn offload_threads_are_where_the_operator_wants_them_or_else_with_the_launcher() {
+        let signers = Some(vec![CoreId(1)]);
+        let plan = CorePlan::new(&CoreWishes { signers, ..CoreWishes::default() }, &cores(2)).unwrap();
+        assert_eq!(plan.for_offload(plan.signers.as_deref(), &cores(2)), [CoreId(1)]);
+        assert_eq!(plan.for_offload(plan.inference.as_deref(), &cores(2)), plan.for_launcher(&cores(2)));
+        let wish = |inference: &[CoreId]| {
+            let inference = Some(inference.to_vec());
+            CorePlan::new(&CoreWishes { inference, ..CoreWishes::default() }, &cores(2))
+        };
+        assert_eq!(wish(&[]), Err(PlanError::NoCore("inference")));
+        assert_eq!(wish(&[CoreId(1); 2]), Err(PlanError::Twice { role: "inference", core: CoreId(1) }));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`, and the two
-//! WASI calls that may take several turns: `random_get` and `poll_oneoff`. These two are async functions of the engine, which allocate.
+//! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`, and the calls
+//! that may take several turns: `random_get`, `poll_oneoff` and `key_sign`. These are async functions of the engine, which allocate.
 //!
 //! The list of imports is the builder's [`pinion_builder::admission`]; a module with any other import is refused before it gets here.
 
@@ -7,14 +7,20 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
 
-use pinion_abi::{DEADLINE_PASSED, Errno, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel};
+use pinion_abi::{
+    DEADLINE_PASSED, Errno, IMPORT_KEY_SIGN, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
+};
+use pinion_guest::calls::keys::{Keys, Sign};
 use pinion_guest::calls::{self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Polled, RANDOM_GET, RandomGet, WASI_MODULE};
 use pinion_guest::files::{Files, Space};
+use pinion_keys::Signature;
 use wasmtime::{AsContextMut, Caller, Engine, Linker, Memory};
 
 use crate::clock;
+use crate::containment::Panicked;
 use crate::fwp::end_reason::{EndReason, Stop};
 use crate::fwp::{FwpContext, NEVER_NS};
+use crate::offload::{Kind, Ticket};
 use crate::state::Grants;
 
 /// Links every import to its implementation, for one engine.
@@ -27,6 +33,7 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT, wait)?
         .func_wrap(IMPORT_MODULE, IMPORT_WAIT_UNTIL, wait_until)?
         .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?
+        .func_wrap_async(IMPORT_MODULE, IMPORT_KEY_SIGN, key_sign)?
         .func_wrap_async(WASI_MODULE, RANDOM_GET, random_get)?
         .func_wrap_async(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
     calls::define(&mut linker)?;
@@ -126,6 +133,42 @@ fn poll_oneoff(mut caller: Caller<'_, FwpContext>, arguments: (i32, i32, i32, i3
     })
 }
 
+/// Signs a handshake with a key that the stage was granted. Another thread does that, and the guest sleeps meanwhile, as in `poll_oneoff`.
+fn key_sign(mut caller: Caller<'_, FwpContext>, arguments: (i32, i32, i32, i32, i32, i32)) -> InTurns<'_> {
+    Box::new(async move {
+        while !caller.data_mut().charge(Sign::COST_BYTES) {
+            end_turn(&mut caller).await;
+        }
+        let signed = match Sign::begin(&mut caller, arguments) {
+            Ok(mut call) => sign(&mut caller, &mut call).await.map(|signature| call.finish(&mut caller, &signature)),
+            Err(errno) => Err(errno),
+        };
+        Ok(signed.unwrap_or_else(Errno::negated))
+    })
+}
+
+async fn sign(caller: &mut Caller<'_, FwpContext>, call: &mut Sign) -> Result<Signature, Errno> {
+    let context = caller.data();
+    let offload = context.offload();
+    let job = context.keys.sign(call.key, call.scheme, std::mem::take(&mut call.message))?;
+    let ticket = offload?.submit(Kind::Signer, job).map_err(|_| Errno::Busy)?;
+    match outcome(caller, ticket).await {
+        Ok(Ok(signature)) => Ok(signature),
+        Ok(Err(_)) | Err(Panicked) => Err(Errno::Busy),
+    }
+}
+
+/// Lets the guest sleep until a job of its FWP is done. Its rings are not exchanged meanwhile, so that packets wait for it.
+async fn outcome<T>(caller: &mut Caller<'_, FwpContext>, ticket: Ticket<T>) -> Result<T, Panicked> {
+    loop {
+        if let Some(done) = ticket.take() {
+            return done;
+        }
+        caller.data().shared.sleep_until(NEVER_NS);
+        end_turn(caller).await;
+    }
+}
+
 impl FwpContext {
     /// Counts a sleep until the guest's clock says `clock_ns`. Before the guest has a worker its deadline would be noticed by none: then it
     /// goes on in the next step of its preparation, until its time is over or it sleeps for longer than it may there, in all.
@@ -211,6 +254,10 @@ impl Host for FwpContext {
     #[inline]
     fn state(&self) -> Result<&Grants, Errno> {
         if self.joined { Ok(&self.state) } else { Err(Errno::NotNow) }
+    }
+
+    fn with_keys(&self, work: impl FnOnce(&dyn Keys) -> Result<usize, Errno>) -> Result<usize, Errno> {
+        work(self)
     }
 
     fn panic(sentence: String) -> wasmtime::Error {

@@ -17,6 +17,7 @@ mod dismantling;
 pub mod end_reason;
 pub mod imports;
 pub mod instance_states;
+pub mod keys;
 mod limit;
 mod preparation;
 mod shared;
@@ -28,6 +29,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use pinion_abi::Errno;
 use pinion_gateway::fwp_times::KeepAlives;
 use pinion_guest::files::Files;
 use pinion_mma::accounts::counters::FwpCounters;
@@ -43,10 +45,12 @@ pub(crate) use self::shared::NEVER_NS;
 
 use crate::clock::{self, GuestClock, WallClock};
 use crate::fwp::end_reason::EndReason;
+use crate::fwp::keys::KeyGrants;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
+use crate::offload::FwpOffload;
 use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::accounts::Charge;
@@ -72,6 +76,10 @@ pub struct FwpContext {
     activation: Option<Activation>,
     /// At the end, like what follows, because it is seldom touched.
     keep_alive: Option<KeepAlive>,
+    /// The keys that it may have handshakes signed with.
+    pub(crate) keys: KeyGrants,
+    /// None if it was granted nothing that is done off the data path.
+    offload: Option<Box<FwpOffload>>,
     /// For how long it has asked to sleep before it joined.
     slept_in_init_ns: u64,
     /// The charge of the code that it runs, and of the files that it sees, to its tenant.
@@ -92,6 +100,14 @@ impl FwpContext {
             activation.record();
         }
         self.shared.note_serving();
+    }
+
+    /// Returns what it submits jobs by.
+    ///
+    /// # Errors
+    /// [`Errno::NotNow`] before a worker has adopted it, as none would be told that the job is done; and if it has no such thing.
+    pub(crate) fn offload(&self) -> Result<&FwpOffload, Errno> {
+        self.offload.as_deref().filter(|_| self.shared.is_adopted()).ok_or(Errno::NotNow)
     }
 
     /// Sets, by the guest's clock, until when the instance stays alive without input. Returns the time that applies, or 0 if none does.
@@ -338,6 +354,18 @@ impl Fwp {
     #[inline]
     pub fn take_providing(&mut self) -> Option<Providing> {
         self.mailbox.take_providing()
+    }
+
+    /// Notes that a worker has it from now on.
+    pub(crate) fn note_adopted(&self) {
+        self.shared.note_adopted();
+    }
+
+    /// Ends its sleep, if it sleeps and has got packets: it runs in its next turn.
+    pub(crate) fn wake(&self) {
+        if self.asleep {
+            self.shared.wake();
+        }
     }
 
     /// Stops it for good, whatever it is doing.

@@ -34,6 +34,7 @@ use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture,
 use crate::clock::{GuestClock, TscInstant, WallClock};
 use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
+use crate::fwp::keys::KeyGrants;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -41,6 +42,7 @@ use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
 use crate::memory::hot_pages::HotPages;
 use crate::memory::spare_pages::{NewPlace, SparePages};
+use crate::offload::{FwpOffload, OffloadPort};
 use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
@@ -70,6 +72,10 @@ pub struct NewFwpSite {
     pub terms: SchedulingParams,
     /// The state that it may use.
     pub state: Grants,
+    /// The keys that it may have handshakes signed with.
+    pub keys: KeyGrants,
+    /// What it submits jobs by; without this, nothing is done for it off the data path.
+    pub offload: Option<OffloadPort>,
     /// Where it sets until when it stays alive without input; without this, it cannot.
     pub keep_alives: Option<Arc<KeepAlives>>,
     /// Pages that earlier FWPs have left in the place where it may live.
@@ -206,11 +212,14 @@ enum Code {
 
 /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
 async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace: Arc<Pace>) -> Prepared {
-    let NewFwpSite { id, worker, wiring, memory, activation, terms, state, keep_alives, spare, .. } = site;
+    let NewFwpSite { id, worker, wiring, memory, activation, terms, state, keys, offload, keep_alives, spare, .. } =
+        site;
+    let offload = offload.filter(|_| !keys.is_empty());
+    let offload = offload.map(|port| Box::new(FwpOffload::new(port, id, terms.clone())));
     let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
     // Dropped after all that lives there.
     let mut place = spare.new_place();
-    let means = HostCallContext { memory, activation, state, keep_alive, log, clock: terms.guest_clock };
+    let means = HostCallContext { memory, activation, state, keys, offload, keep_alive, log, clock: terms.guest_clock };
     let overwrites = spare.stay().then(|| template.engine().clone());
     let mut store = NewStore::new(store(&template, means, &pace.shared), overwrites);
     let made = make(&template, &mut store, &pace, &mut place).await?;
@@ -326,13 +335,15 @@ struct HostCallContext {
     memory: MemoryAccounts,
     activation: Option<Activation>,
     state: Grants,
+    keys: KeyGrants,
+    offload: Option<Box<FwpOffload>>,
     keep_alive: Option<KeepAlive>,
     log: GuestLog,
     clock: GuestClock,
 }
 
 fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
-    let HostCallContext { memory, activation, state, keep_alive, log, clock } = means;
+    let HostCallContext { memory, activation, state, keys, offload, keep_alive, log, clock } = means;
     let holding = Holding::new(memory, template.memory_bytes_max as u64, template.kept_bytes);
     let context = FwpContext {
         joined: false,
@@ -347,6 +358,8 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         limit: MemoryLimit::new(holding, Arc::clone(shared)),
         activation,
         keep_alive,
+        keys,
+        offload,
         slept_in_init_ns: 0,
         _template: template.charge.clone(),
     };

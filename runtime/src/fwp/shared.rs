@@ -12,7 +12,7 @@ const TOLD: u32 = u32::MAX;
 pub struct FwpShared {
     /// It waits for packets. Written by its worker.
     waiting: AtomicBool,
-    /// It waits in `poll_oneoff`, for its deadline only. Written by its worker.
+    /// It waits in an async import, for its deadline or for a job only. Written by its worker.
     sleeping: AtomicBool,
     /// It has got no packets yet, and is to record when it does. Written by its worker.
     unserving: AtomicBool,
@@ -25,6 +25,8 @@ pub struct FwpShared {
     pub(super) files_bytes: AtomicU64,
     /// Bytes that host calls may still move in this turn; negative if one went beyond. Written by its worker.
     allowance_bytes: AtomicI32,
+    /// A worker has adopted it. Written by that.
+    adopted: AtomicBool,
     /// The stack pointer in the host call of its first wait; zero before that.
     call_stack: AtomicUsize,
 }
@@ -60,10 +62,25 @@ impl FwpShared {
         }
     }
 
-    /// Notes that it sleeps, and until when; called by the `poll_oneoff` import, and so on the fiber's stack.
+    /// Notes that it sleeps, and until when; called by async imports, and so on the fiber's stack.
     pub(crate) fn sleep_until(&self, deadline_ns: u64) {
         self.wait_until(deadline_ns);
         self.sleeping.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets its sleep be over at its next turn; called by its worker.
+    pub(super) fn wake(&self) {
+        self.deadline_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that a worker has adopted it; called by that.
+    pub(super) fn note_adopted(&self) {
+        self.adopted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a worker has adopted it.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.adopted.load(Ordering::Relaxed)
     }
 
     /// Returns whether it waits for its deadline only, somewhere between two waits for packets.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, Output, PortName, TenantName};
+use pinion_control::model::{self, ChainName, DesiredState, KeyName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
@@ -23,6 +23,7 @@ use self::entry::WayBack;
 use self::entry::new_cache;
 pub(super) use self::entry::{ChainEntry, Edition, Hop};
 use self::sources::SourcesOfTenants;
+use super::granted_objects::{GrantedObjects, StageGrants};
 use super::loaded_templates::{LoadedTemplates, Unavailable};
 use super::preparation_queue::{NoRoom, PreparationQueue};
 use crate::ids::ChainKey;
@@ -63,6 +64,8 @@ pub struct ChainRecords {
     pub meters: Arc<Meters>,
     /// The functions' state.
     pub state: Arc<StateStore>,
+    /// What functions use and never read.
+    pub granted: Arc<GrantedObjects>,
     /// The trials of templates, and which are withheld.
     pub trials: Arc<Trials>,
 }
@@ -201,7 +204,7 @@ impl ActiveChains {
         self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
     }
 
-    /// Brings the chains to the desired state. A chain that changed, or has changed modules, keeps its index and gets a new edition; so does
+    /// Brings the chains to the desired state. A chain that changed, or has changed modules or keys, keeps its index and gets a new edition; so does
     /// one whose class or clock is another by its tenant's terms.
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
         let regranted = self.records.tenants.follow(state);
@@ -211,17 +214,17 @@ impl ActiveChains {
             old.iter().map(|(index, entry)| ((entry.spec.tenant.clone(), entry.spec.name.clone()), *index)).collect();
         let mut by_name: BTreeMap<(&TenantName, &ChainName), ChainIndex> = BTreeMap::new();
         for (key @ (tenant, name), spec) in state.chains() {
-            let keys = keys(state, spec);
+            let (keys, granted) = (keys(state, spec), self.records.granted.of_chain(state, spec));
             let found = old_by_name.get(key).and_then(|index| old.remove_entry(index));
             let entered = match found {
                 Some((index, mut entry))
-                    if entry.is_made_like(spec, keys.as_ref())
+                    if entry.is_made_like(spec, keys.as_ref(), granted.as_ref().ok())
                         && entry.terms.have_terms_of(self.records.tenants.grant(tenant), &spec.scheduling) =>
                 {
                     entry.adjust(spec, self.records.accounts.open(spec));
                     Ok((index, entry))
                 }
-                Some((index, entry)) => match self.enter(spec, keys) {
+                Some((index, entry)) => match self.enter(spec, keys, granted) {
                     Ok(new) => {
                         changed.push(index);
                         Ok((index, ChainEntry { generation: entry.generation, wanted: entry.wanted, ..new }))
@@ -234,7 +237,7 @@ impl ActiveChains {
                 None => self
                     .free_index(&old, &kept)
                     .ok_or_else(|| format!("the node has {CHAINS_MAX} chains already"))
-                    .and_then(|index| Ok((index, self.enter(spec, keys)?))),
+                    .and_then(|index| Ok((index, self.enter(spec, keys, granted)?))),
             };
             match entered {
                 Ok((index, entry)) => {
@@ -268,8 +271,14 @@ impl ActiveChains {
     }
 
     /// Creates the entry of a chain, in a new edition.
-    fn enter(&mut self, spec: &Arc<model::Chain>, keys: Option<Vec<TemplateKey>>) -> Result<ChainEntry, String> {
+    fn enter(
+        &mut self,
+        spec: &Arc<model::Chain>,
+        keys: Option<Vec<TemplateKey>>,
+        granted: Result<Vec<StageGrants>, String>,
+    ) -> Result<ChainEntry, String> {
         let keys = keys.ok_or("it names a module that is not there")?;
+        let granted = granted?;
         for (stage, key) in spec.stages.iter().zip(&keys) {
             if let Some(reason) = self.records.trials.held(key) {
                 return Err(format!("module {}: {reason}", stage.module));
@@ -306,6 +315,7 @@ impl ActiveChains {
             memory,
             terms,
             state,
+            granted,
             ready: 0,
             wanted: false,
             ready_max: u32::MAX,
@@ -465,6 +475,7 @@ pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
         files: spec.files.as_ref(),
         memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
         fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+        keys: spec.keys.iter().map(KeyName::as_str).collect(),
     }
 }
 

@@ -14,6 +14,7 @@ mod active_chains;
 mod bans;
 mod cache;
 mod following;
+mod granted_objects;
 mod inbox;
 mod index_allocator;
 mod instances;
@@ -40,6 +41,7 @@ use self::active_chains::ChainEntry;
 pub use self::active_chains::{ActiveChains, ChainRecords, keys, wishes};
 use self::bans::Bans;
 use self::following::{Change, Draining, Following};
+pub use self::granted_objects::{GrantedObjects, StageGrants, Uploaded};
 pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;
@@ -57,6 +59,7 @@ use crate::fwp::instance_states::TemplateLife;
 use crate::ids::{ChainKey, ModuleKey};
 use crate::instruments::activation::Activations;
 use crate::memory::pressure::Level;
+use crate::offload::OffloadPort;
 use crate::preemption::RunSlot;
 use crate::reports::status_table::StatusTable;
 use crate::tenants::accounts::Scope;
@@ -106,6 +109,8 @@ pub struct WorkerLine {
     pub clock: RunSlot,
     /// Where the worker's FWPs record how long their clients waited.
     pub activations: Arc<Activations>,
+    /// What the worker's FWPs submit jobs by; none if there are no threads for them.
+    pub offload: Option<OffloadPort>,
     /// What the worker measures of its turns.
     pub turns: Arc<TurnMeters>,
 }

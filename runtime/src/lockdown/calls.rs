@@ -9,7 +9,8 @@ pub(super) fn allowed(role: ThreadRole) -> Allowed {
     match role {
         ThreadRole::DataPath => data_path(),
         ThreadRole::Launcher => launcher(),
-        ThreadRole::Ticker => with_memory(every_thread()),
+        // Nothing that opens anything. Offload threads ring the doorbells of workers, which are open.
+        ThreadRole::Ticker | ThreadRole::Offload => with_memory(every_thread()),
         ThreadRole::Service => service(),
         ThreadRole::Driver => driver(),
         ThreadRole::Control => control(),

@@ -1,5 +1,5 @@
-//! What the node gives up once its devices and files are open, and before it serves a client: capabilities, privileges of programs, files
-//! and system calls, on every thread, also DPDK's. So a broken sandbox finds a process that can do little.
+//! What the node gives up once its devices and files are open, and before it serves a client: capabilities, privileges of programs, files,
+//! core dumps and system calls, on every thread, also DPDK's. So a broken sandbox finds a process that can do little.
 //!
 //! ```text
 //!   main: Lockdown::new(config) -> devices, store, sockets open -> give_up(): every thread, then checked -> chains are followed
@@ -21,6 +21,7 @@ use pinion_confinement::every_thread::{self, ConfineError, Rights};
 use pinion_confinement::files::FileRules;
 use pinion_confinement::system_calls::Otherwise;
 use pinion_confinement::{refused, threads};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::Deserialize;
 
 use self::thread_role::ThreadRole;
@@ -182,6 +183,7 @@ pub fn warn(warnings: impl IntoIterator<Item = String>) {
 /// What could not be given up. Some threads may have given up some of it then: the node must not go on.
 pub fn give_up(confinement: &Confinement, paths: &OwnPaths) -> Result<(), LockdownError> {
     warn(confinement.warnings());
+    warn(without_core_dumps());
     let mut rights = Rights {
         capabilities: confinement.drop_capabilities,
         privileges: confinement.no_new_privileges,
@@ -205,6 +207,16 @@ pub fn give_up(confinement: &Confinement, paths: &OwnPaths) -> Result<(), Lockdo
     }
     every_thread::confine(rights)?;
     check(confinement)
+}
+
+/// Has the kernel write no core dump of this process, which would have tenants' keys. With a limit of one byte it passes none to a program
+/// either, whereas it does so with a limit of zero. Returns a warning if that is not possible.
+fn without_core_dumps() -> Option<String> {
+    let limit = Rlimit { current: Some(1), maximum: Some(1) };
+    let error = setrlimit(Resource::Core, limit).err()?;
+    Some(format!(
+        "a core dump of the node would have tenants' keys, and cannot be turned off ({error}): start piniond with RLIMIT_CORE at 1"
+    ))
 }
 
 fn file_rules(paths: &OwnPaths) -> FileRules {

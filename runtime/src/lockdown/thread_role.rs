@@ -15,6 +15,8 @@ pub enum ThreadRole {
     Launcher,
     /// `ticker`: advances epochs.
     Ticker,
+    /// `signer-N`, `inference-N`: do jobs for guests.
+    Offload,
     /// `log`, `guest-log`, `invocations`, `pressure`: pass on lines and answers, and watch memory.
     Service,
     /// The control API, the main thread, and threads that wait for builds.
@@ -23,8 +25,8 @@ pub enum ThreadRole {
 
 impl ThreadRole {
     /// All roles, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Driver, Self::DataPath, Self::Launcher, Self::Ticker, Self::Service, Self::Control];
+    pub const ALL: [Self; 7] =
+        [Self::Driver, Self::DataPath, Self::Launcher, Self::Ticker, Self::Offload, Self::Service, Self::Control];
 
     /// Returns the role of a thread of the node's by its name.
     #[must_use]
@@ -34,6 +36,7 @@ impl ThreadRole {
             "ticker" => Self::Ticker,
             "log" | "guest-log" | "invocations" | "pressure" => Self::Service,
             _ if name.starts_with("core-") => Self::DataPath,
+            _ if name.starts_with("signer-") || name.starts_with("inference-") => Self::Offload,
             _ => Self::Control,
         }
     }
@@ -51,6 +54,7 @@ impl fmt::Display for ThreadRole {
             Self::DataPath => "data path",
             Self::Launcher => "launcher",
             Self::Ticker => "ticker",
+            Self::Offload => "offload",
             Self::Service => "service",
             Self::Control => "control",
         })

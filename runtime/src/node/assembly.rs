@@ -23,8 +23,8 @@ use crate::cores::plan::{CoreId, CorePlan, available_cores};
 use crate::fwp::{FwpContext, imports};
 use crate::instruments::log;
 use crate::launcher::{
-    ActiveChains, ChainRecords, IndexAllocator, Instances, Launcher, LauncherInbox, LoadedTemplates, Orders,
-    per_worker, stages_max,
+    ActiveChains, ChainRecords, GrantedObjects, IndexAllocator, Instances, Launcher, LauncherInbox, LoadedTemplates,
+    Orders, per_worker, stages_max,
 };
 use crate::memory::spare_pages::SparePages;
 use crate::memory::{allocator, reset_check};
@@ -34,6 +34,7 @@ use crate::node::invocations::Invocations;
 use crate::node::machine::{MachineFacts, MachineRequirements};
 use crate::node::ports::{self, Opened};
 use crate::node::template_builds::{TemplateBuilds, TemplateBuildsParts};
+use crate::offload::Offload;
 use crate::preemption::{Clock, TickerCore};
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
@@ -49,7 +50,7 @@ use crate::tenants::meters::Meters;
 use crate::tenants::scheduling_params::Tenants;
 
 pub use self::running::Assembled;
-use self::threads::{LauncherPlacement, spawn_on, start_roles, watch_memory};
+use self::threads::{LauncherPlacement, spawn_on, start_offload, start_roles, watch_memory};
 use self::wiring::{Joined, ThreadPlans, data_plane};
 
 /// Why a node cannot be assembled: a sentence that names the value and what to do.
@@ -133,8 +134,9 @@ fn assemble_parts(
 
     let mut clock = Clock::new(Duration::from_micros(u64::from(config.quantum_us)));
     let mut threads = ThreadPlans::new(&plan);
+    let offload = Arc::new(Offload::new(config.offload_limits()));
     let Joined { lines, receivers, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
-        data_plane(config, &plan, &mut threads, &engines, &mut clock, ports, pool)?;
+        data_plane(config, &plan, &mut threads, &engines, &mut clock, ports, pool, &offload)?;
     let status_table = Arc::new(StatusTable::new(Arc::clone(observer.chain_drops())));
     let journal = Arc::<Journal>::default();
     let (log, log_drain) = log::hub(Arc::clone(&journal));
@@ -148,11 +150,13 @@ fn assemble_parts(
     let loaded = LoadedTemplates::new(artifacts_of_loaded, Arc::clone(&bundles), Arc::clone(&accounts), linkers);
     let loaded = Arc::new(loaded);
     let trials = Arc::new(Trials::open(&config.state_dir));
+    let granted = Arc::<GrantedObjects>::default();
     let records = ChainRecords {
         accounts: Arc::clone(&accounts),
         tenants,
         meters: Arc::clone(&meters),
         state: Arc::clone(&state),
+        granted: Arc::clone(&granted),
         trials: Arc::clone(&trials),
     };
     let catalogue = ActiveChains::new(Arc::clone(&loaded), records, by_name);
@@ -165,6 +169,8 @@ fn assemble_parts(
     let (launcher_cores, control_cores) = (plan.for_launcher(&cores), plan.for_control(&cores));
     let ticker_cores = plan.for_ticker(&cores);
     let ticker_core = if plan.without_role(&cores).is_empty() { TickerCore::Shared } else { TickerCore::Apart };
+    let offload_cores =
+        [plan.signers.as_deref(), plan.inference.as_deref()].map(|named| plan.for_offload(named, &cores));
     let builds = Builds::default();
     let invocations = Arc::new(Invocations::new(dispatchers.remove(0)));
     let workshop = TemplateBuilds::new(TemplateBuildsParts {
@@ -172,6 +178,7 @@ fn assemble_parts(
         artifacts,
         bundles,
         loaded,
+        granted,
         log: log.clone(),
         builds: builds.clone(),
         derived,
@@ -213,8 +220,10 @@ fn assemble_parts(
         log,
         launcher: None,
         roles: Vec::new(),
+        offload: Arc::clone(&offload),
         others: Vec::new(),
     };
+    start_offload(&mut node, &offload, &offload_cores)?;
     let launcher_seat = LauncherPlacement { cores: launcher_cores.clone(), inbox };
     node.launcher = Some(spawn_on(&launcher_cores, "launcher", &node.stop, move || launcher.run())?);
     node.others.push(spawn_on(&control_cores, "guest-log", &node.stop, move || log_drain.run())?);

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::cores::plan::CoreWishes;
 use crate::lockdown::Confinement;
+use crate::offload::{self, Kind};
 use crate::roles::Idle;
 use crate::state::StateLimits;
 use crate::templates::engine::{FWPS_MAX, Reset};
@@ -38,6 +39,8 @@ pub struct NodeConfig {
     /// The control API on TCP, and what its callers may take.
     #[serde(default)]
     pub api: ApiConfig,
+    /// The file with the secret that seals tenants' keys in the store; by default `keys.secret` in `state_dir`, made with the first key.
+    pub secret: Option<PathBuf>,
     /// The builder; by default the `pinion-builder` beside `piniond`.
     pub builder: Option<PathBuf>,
     /// What data-plane threads do when they have no work.
@@ -92,6 +95,10 @@ pub struct Limits {
     pub keep_alive_max_s: u32,
     /// The steps of the clock of functions of each tenant without a step of its own, in microseconds.
     pub clock_step_us: u32,
+    /// Most signatures of handshakes of each tenant in a second.
+    pub signatures_per_second: u32,
+    /// Most jobs of each tenant, of each kind of offload threads, that wait or are under way.
+    pub jobs_max: u32,
 }
 
 impl Default for Limits {
@@ -105,6 +112,8 @@ impl Default for Limits {
             state_mib: 1024,
             keep_alive_max_s: 86_400,
             clock_step_us: CLOCK_STEP_US,
+            signatures_per_second: 10_000,
+            jobs_max: 1024,
         }
     }
 }
@@ -132,6 +141,8 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         // Zero turns it off; the most is a week, as for a chain's idle timeout.
         "limits.keep_alive_max_s" => 0..=604_800,
         "limits.clock_step_us" => 1..=10_000,
+        "limits.signatures_per_second" => 1..=1_000_000,
+        "limits.jobs_max" => 1..=FWPS_MAX as u64,
         // As the kernel counts users; root is refused with a sentence of its own.
         "confinement.builder_user" => 0..=u64::from(u32::MAX) - 1,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
@@ -148,7 +159,9 @@ fn allowed(key: &str) -> Option<String> {
         "api" | "cores" | "limits" | "confinement" => format!("a table with the header [{key}]"),
         "api.listen" => "an address with a port, such as \"0.0.0.0:7443\"".to_owned(),
         "cores.gateway" => "the number of a core, such as 0".to_owned(),
-        "cores.mmas" | "cores.workers" => "a list of numbers of cores, such as [0, 1]".to_owned(),
+        "cores.mmas" | "cores.workers" | "cores.signers" | "cores.inference" => {
+            "a list of numbers of cores, such as [0, 1]".to_owned()
+        }
         "port.addresses" | "port.vlan.addresses" => "a list of ADDRESS/LENGTH, such as [\"10.77.0.2/24\"]".to_owned(),
         "port.gateway" | "port.vlan.gateway" => "a list of addresses, such as [\"10.77.0.1\"]".to_owned(),
         "port.routes" | "port.vlan.routes" => {
@@ -260,6 +273,16 @@ impl NodeConfig {
         CpuGrants { default, by_name: BTreeMap::new() }
     }
 
+    /// Returns how much each tenant may ask of the offload threads, by their kinds.
+    #[must_use]
+    pub fn offload_limits(&self) -> [offload::Limits; Kind::ALL.len()] {
+        let Limits { signatures_per_second, jobs_max, .. } = self.limits;
+        Kind::ALL.map(|kind| offload::Limits {
+            jobs_max,
+            per_second: (kind == Kind::Signer).then_some(signatures_per_second),
+        })
+    }
+
     fn check(&self) -> Result<(), String> {
         let Limits {
             fwps_max,
@@ -270,6 +293,8 @@ impl NodeConfig {
             state_mib,
             keep_alive_max_s,
             clock_step_us,
+            signatures_per_second,
+            jobs_max,
         } = self.limits;
         within("", "quantum_us", Some(self.quantum_us))?;
         self.api.check()?;
@@ -281,6 +306,8 @@ impl NodeConfig {
         within("", "limits.state_mib", Some(state_mib))?;
         within("", "limits.keep_alive_max_s", Some(keep_alive_max_s))?;
         within("", "limits.clock_step_us", Some(clock_step_us))?;
+        within("", "limits.signatures_per_second", Some(signatures_per_second))?;
+        within("", "limits.jobs_max", Some(jobs_max))?;
         self.confinement.check()?;
         for (i, tenant) in self.tenants.iter().enumerate() {
             let name = &tenant.name;

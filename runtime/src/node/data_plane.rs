@@ -216,6 +216,10 @@ impl Node for DataPlane {
         self.parts.workshop.check_files(archive)
     }
 
+    fn admit_model(&self, _onnx: &[u8]) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     fn build(
         &self,
         state: &DesiredState,

@@ -1,4 +1,4 @@
-//! Builds the templates that a desired state needs and that are missing or damaged.
+//! Builds the templates that a desired state needs and that are missing or damaged, and loads the keys that its chains are granted.
 //!
 //! The control plane calls it before a state is applied. Templates stay, across restarts too, as long as a chain needs them or a change
 //! under way holds them. Several are built at a time, each by a builder process of its own, and tenants take turns at the builders.
@@ -14,7 +14,7 @@ use pinion_control::node::{Hold, Refusal, UploadedBytes};
 
 use crate::fwp::template::TemplateError;
 use crate::instruments::log::{LogHub, Origin};
-use crate::launcher::{self, LoadError, LoadedTemplate, LoadedTemplates};
+use crate::launcher::{self, GrantedObjects, LoadError, LoadedTemplate, LoadedTemplates};
 use crate::node::held_templates::{HeldTemplates, Needs};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::build_progress::{Build, BuildPhase, Builds};
@@ -51,6 +51,8 @@ pub struct TemplateBuildsParts {
     pub bundles: Arc<Bundles>,
     /// The templates that are loaded.
     pub loaded: Arc<LoadedTemplates>,
+    /// The keys that are loaded.
+    pub granted: Arc<GrantedObjects>,
     /// Receives what guests log while their templates are built.
     pub log: LogHub,
     /// The builds under way, for statuses.
@@ -116,13 +118,14 @@ impl TemplateBuilds {
         self.has_built.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns whether a template or files that these chains of the state need are missing, as far as that is known without reading
+    /// Returns whether a template, files or keys that these chains of the state need are missing, as far as that is known without reading
     /// templates, or not loaded.
     #[must_use]
     pub fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
-        let Needs { keys, files } = Needs::of(state, chains);
+        let Needs { keys, files, granted } = Needs::of(state, chains);
         keys.iter().any(|key| !self.parts.artifacts.has(key) || self.parts.loaded.get(key).is_none())
             || files.iter().any(|digest| !self.parts.bundles.is_sound(digest))
+            || !self.parts.granted.has_all(&granted)
     }
 
     /// Keeps what these chains of the state need, until the returned value is dropped; loaded, if it is or will be.
@@ -153,7 +156,7 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of these chains of the state, and loads all of them for as long as they are held. Returns the chains for
+    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys, for as long as they are held. Returns the chains for
     /// which that failed, in the order of their names.
     pub fn build(
         &self,
@@ -177,12 +180,24 @@ impl TemplateBuilds {
         self.load(state, &chains, &refused);
         let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
         let of_chain = |chain: &Arc<Chain>| {
+            if let Err(refusal) = self.load_granted(state, chain, uploads) {
+                return Some((ObjectRef::from(&**chain), refusal));
+            }
             let keys = launcher::keys(state, chain)?;
             let mut stages = keys.iter().enumerate();
             let (stage, refusal) = stages.find_map(|(stage, key)| Some((stage, refused.get(key)?.clone())))?;
             Some((ObjectRef::from(&**chain), named(chain, stage, refusal)))
         };
         chains.into_iter().filter_map(of_chain).collect()
+    }
+
+    /// Loads what a chain is granted, and notes that a state has to be followed for that.
+    fn load_granted(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
+        let Chain { tenant, name, .. } = chain;
+        let loaded = self.parts.granted.load(state, chain, uploads);
+        let has_loaded = loaded.map_err(|reason| Refusal::Failed(format!("chain {tenant}/{name}: {reason}")))?;
+        self.has_built.fetch_or(has_loaded, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Returns those of these chains of the state that could have no instance although their templates are there, and why.
@@ -300,9 +315,9 @@ impl TemplateBuilds {
 
     fn build_one(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let wasm = uploads.wasm(task.module).map_err(Refusal::Failed)?;
-        let Wishes { config, files, memory_bytes_max, fields, .. } = task.wishes();
+        let Wishes { config, files, memory_bytes_max, fields, keys, .. } = task.wishes();
         let archive = files.map(|files| uploads.files(files)).transpose().map_err(Refusal::Failed)?;
-        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields };
+        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields, keys };
         let mut log = self.parts.log.log(Origin {
             tenant: task.chain.tenant.clone(),
             chain: task.chain.name.clone(),
@@ -364,7 +379,7 @@ impl TemplateBuilds {
         }
     }
 
-    /// Removes templates and files that no chain of the state needs and no change holds.
+    /// Removes templates and files that no chain of the state needs and no change holds, and unloads keys.
     pub fn clear_up(&self, state: &DesiredState) {
         let mut wanted = Needs::of_chains(state, state.chains().values());
         self.held.add_to(&mut wanted);
@@ -374,6 +389,7 @@ impl TemplateBuilds {
         if let Err(error) = self.parts.bundles.retain(&wanted.files) {
             tracing::warn!("unused files could not be removed: {error}");
         }
+        self.parts.granted.retain(&wanted.granted);
         // A module without a chain keeps its record: a chain of it may be applied later.
         let modules: BTreeSet<Digest> = state.modules().values().map(|module| module.digest).collect();
         self.parts.trials.retain(|key| modules.contains(key.module()));

@@ -58,6 +58,8 @@ pub struct Wishes<'a> {
     pub memory_bytes_max: u64,
     /// The fields of state that the stage is granted.
     pub fields: Vec<&'a str>,
+    /// The names of the private keys that the stage is granted. Which keys these are makes no other template.
+    pub keys: Vec<&'a str>,
 }
 
 /// What a template is built from, besides the engine's settings.
@@ -68,16 +70,17 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// Returns the key of a module's template for a tenant, a configuration, files, limits and fields of state.
+    /// Returns the key of a module's template for a tenant, a configuration, files, limits, fields of state and names of keys.
     #[must_use]
     pub fn new(module: Digest, wishes: &Wishes<'_>) -> Self {
         let files = wishes.files.map_or(&[][..], |files| files.digest.as_bytes());
         // Unambiguous: names have no line breaks, and the lengths say where the configuration begins, which comes last.
-        let fields = wishes.fields.join("\n");
+        let (fields, keys) = (wishes.fields.join("\n"), wishes.keys.join("\n"));
         let tenant = wishes.tenant.as_bytes();
-        let numbers = [wishes.memory_bytes_max, files.len() as u64, fields.len() as u64, tenant.len() as u64];
-        let numbers = numbers.map(u64::to_le_bytes);
-        let text = [numbers.as_flattened(), files, fields.as_bytes(), tenant, wishes.config].concat();
+        let lengths = [files.len(), fields.len(), keys.len(), tenant.len()].map(|len| (len as u64).to_le_bytes());
+        let numbers = [&wishes.memory_bytes_max.to_le_bytes()[..], lengths.as_flattened()];
+        let names = [fields.as_bytes(), keys.as_bytes()];
+        let text = [numbers.concat(), [files, names[0], names[1], tenant, wishes.config].concat()].concat();
         Self { module, wishes: Digest::of(&text) }
     }
 
@@ -327,8 +330,14 @@ mod tests {
     use crate::templates::engine::Reset;
     use pinion_builder_client::protocol::Start;
 
-    const WISHES: Wishes<'_> =
-        Wishes { tenant: "demo", config: b"allow all", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+    const WISHES: Wishes<'_> = Wishes {
+        tenant: "demo",
+        config: b"allow all",
+        files: None,
+        memory_bytes_max: 1 << 20,
+        fields: Vec::new(),
+        keys: Vec::new(),
+    };
 
     fn open(folder: &Path) -> Artifacts {
         let engine = crate::templates::engine::engine(1, Reset::Auto).unwrap();
@@ -432,12 +441,14 @@ mod tests {
             files.each_ref().map(|files| TemplateKey::new(*key().module(), &Wishes { files: Some(files), ..WISHES }));
         assert_ne!(with_files[0], with_files[1]);
         let with_state = Wishes { fields: vec!["counters"], ..WISHES };
+        let with_key = Wishes { keys: vec!["counters"], ..WISHES };
         for other in [
             TemplateKey::new(Digest::of(b"another"), &WISHES),
             TemplateKey::new(*key().module(), &Wishes { tenant: "lab", ..WISHES }),
             TemplateKey::new(*key().module(), &other_config),
             TemplateKey::new(*key().module(), &less),
             TemplateKey::new(*key().module(), &with_state),
+            TemplateKey::new(*key().module(), &with_key),
             with_files[0],
         ] {
             assert!(!artifacts.has(&other));

@@ -81,8 +81,14 @@ mod tests {
 
     fn key(number: usize) -> TemplateKey {
         let config = number.to_string();
-        let wishes =
-            Wishes { tenant: "demo", config: config.as_bytes(), files: None, memory_bytes_max: 0, fields: Vec::new() };
+        let wishes = Wishes {
+            tenant: "demo",
+            config: config.as_bytes(),
+            files: None,
+            memory_bytes_max: 0,
+            fields: Vec::new(),
+            keys: Vec::new(),
+        };
         TemplateKey::new(Digest::of(b"a module"), &wishes)
     }
 

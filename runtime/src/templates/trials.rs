@@ -275,7 +275,14 @@ mod tests {
     }
 
     fn key_of(tenant: &str, module: &str) -> TemplateKey {
-        let wishes = Wishes { tenant, config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+        let wishes = Wishes {
+            tenant,
+            config: b"",
+            files: None,
+            memory_bytes_max: 1 << 20,
+            fields: Vec::new(),
+            keys: Vec::new(),
+        };
         TemplateKey::new(Digest::of(module.as_bytes()), &wishes)
     }
 

@@ -50,7 +50,7 @@ impl TurnMeters {
 
 /// The use of one worker by a chain's FWPs. That worker alone adds to it.
 pub struct ChainMeter {
-    /// Of its turns, and of the copying of what it sent.
+    /// Of its turns, of the copying of what it sent, and of its jobs.
     cpu_ns: Counter,
     turns: Counter,
     preemptions: Counter,
@@ -87,10 +87,10 @@ impl ChainMeter {
         self.waits.record_ns(wait_ns);
     }
 
-    /// Records that an MMA has copied what an FWP sent.
+    /// Records that another thread has spent time for an FWP.
     #[inline]
-    pub(crate) fn copied(&self, copying_ns: u64) {
-        self.cpu_ns.add(copying_ns);
+    pub(crate) fn spent_besides(&self, spent_ns: u64) {
+        self.cpu_ns.add(spent_ns);
     }
 
     /// Panics if a test has planned that for this turn.

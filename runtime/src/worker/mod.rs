@@ -18,9 +18,11 @@ use pinion_mma::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use pinion_mma::tuning::upcoming::UpcomingInstances;
 
 use crate::containment::{Panicked, contained};
+use crate::cores::command_sender::CommandSender;
 use crate::fwp::end_reason::EndReason;
 use crate::fwp::{Fwp, Turn, TurnReason};
 use crate::instruments::metrics::Rounds;
+use crate::offload::Wake;
 use crate::preemption::RunSlot;
 use crate::scheduler::{After, CpuShare, Scheduler, TenantShare};
 use crate::tenants::meters::TurnMeters;
@@ -44,7 +46,7 @@ const TELL_NS: u64 = 2_000;
 /// the launcher's usual wait. Polling once per quantum would cost an FWP that has the core alone a good part of it.
 const STRETCH_NS: u64 = 50_000;
 
-/// What the launcher tells a worker.
+/// What the launcher and the offload threads tell a worker.
 pub enum WorkerCommand {
     /// Takes charge of an FWP. The MMA must be told of the FWP only afterwards.
     Adopt(Box<Fwp>),
@@ -59,6 +61,13 @@ pub enum WorkerCommand {
         /// For how long it was copied.
         copying_ns: u64,
     },
+    /// A job of an FWP is done: gives the FWP a turn, and charges its tenant.
+    Wake {
+        /// The FWP.
+        id: FwpId,
+        /// How much processor time the job took.
+        took_ns: u64,
+    },
     /// Sets a tenant's weight and rate.
     Regrant(TenantShare),
 }
@@ -68,9 +77,15 @@ impl WorkerCommand {
     fn fwp(&self) -> Option<FwpId> {
         match self {
             Self::Adopt(fwp) => Some(fwp.id()),
-            Self::Release(id) | Self::ChargeCopying { id, .. } => Some(*id),
+            Self::Release(id) | Self::ChargeCopying { id, .. } | Self::Wake { id, .. } => Some(*id),
             Self::Regrant(_) => None,
         }
+    }
+}
+
+impl Wake for CommandSender<WorkerCommand> {
+    fn wake(&self, id: FwpId, took_ns: u64) {
+        self.command(WorkerCommand::Wake { id, took_ns });
     }
 }
 
@@ -361,22 +376,39 @@ impl Worker {
                     debug_assert!(self.fwps[index].is_none());
                     // First into the table, as the FWP's memory must outlive a failure of the scheduler.
                     let (id, share) = (fwp.id(), fwp.terms().current_share());
+                    fwp.note_adopted();
                     self.fwps[index] = Some(fwp);
                     self.scheduler.adopt(id, share, self.clock.now_ns());
                 }
                 WorkerCommand::Release(id) => self.release(id),
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
-                    charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
+                    charge_besides(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
                     if let Some(elsewhere) = &mut self.elsewhere {
                         count_use(elsewhere, &mut self.scheduler, &terms.share, copying_ns);
                     }
                     self.report(WorkerEvent::Charged(terms));
                 }
+                WorkerCommand::Wake { id, took_ns } => self.wake(id, took_ns),
                 WorkerCommand::Regrant(share) => self.scheduler.regrant(share, self.clock.now_ns()),
             }
         }
         self.commanded = None;
         done
+    }
+
+    /// Gives an FWP whose job is done a turn, and charges its tenant for the job. Of one that has ended there is none to charge.
+    fn wake(&mut self, id: FwpId, took_ns: u64) {
+        let Self { fwps, scheduler, elsewhere, clock, .. } = self;
+        let Some(fwp) = fwps[id.index as usize].as_deref().filter(|fwp| fwp.id() == id) else { return };
+        let now_ns = clock.now_ns();
+        charge_besides(scheduler, id, fwp.terms(), took_ns, now_ns);
+        if let Some(elsewhere) = elsewhere {
+            count_use(elsewhere, scheduler, &fwp.terms().share, took_ns);
+        }
+        if fwp.end_reason().is_none() {
+            fwp.wake();
+            scheduler.wake(id, now_ns);
+        }
     }
 
     fn release(&mut self, id: FwpId) {
@@ -417,7 +449,7 @@ impl Worker {
         *now_ns = ended_ns;
         let copying_ns = fwp.copying_due_ns();
         if copying_ns > 0 {
-            charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
+            charge_besides(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
         let (mut own_ns, mut has_news, mut waiting) = (cpu_ns, false, TurnOutcome::Less);
         if let Some(Providing { took_ns, is_news }) = fwp.take_providing() {
@@ -512,9 +544,10 @@ fn count_use(elsewhere: &mut UseElsewhere, scheduler: &mut Scheduler, share: &Cp
     scheduler.charge_share(share, more_ns);
 }
 
-/// Charges a tenant for the time for which an MMA has copied what one of its FWPs sent.
+/// Charges a tenant for the time that another thread has spent for one of its FWPs: an MMA, which has copied what it sent, or one that has done
+/// its job.
 #[cold]
-fn charge_copying(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, copying_ns: u64, now_ns: u64) {
-    terms.meter().copied(copying_ns);
-    scheduler.charge_besides(id, terms.share, copying_ns, now_ns);
+fn charge_besides(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, spent_ns: u64, now_ns: u64) {
+    terms.meter().spent_besides(spent_ns);
+    scheduler.charge_besides(id, terms.share, spent_ns, now_ns);
 }

@@ -25,11 +25,13 @@ use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, FwpContext, NewFwpSite, Preparation, Turn};
 use pinion_runtime::instruments::activation::Activation;
 use pinion_runtime::instruments::log::{LogDrain, LogHub, Origin, hub};
 use pinion_runtime::memory::spare_pages::SparePages;
+use pinion_runtime::offload::OffloadPort;
 use pinion_runtime::preemption::{Clock, RunSlot, TickUrgency, TickerCore};
 use pinion_runtime::state::Grants;
 use pinion_runtime::templates::engine::Reset;
@@ -59,6 +61,11 @@ pub(crate) struct Bench {
     pub(crate) terms: SchedulingParams,
     /// State that FWPs to be launched may use, by these names.
     pub(crate) state: Grants,
+    /// Private keys that FWPs to be launched may use, and their names.
+    pub(crate) keys: KeyGrants,
+    pub(crate) key_names: Arc<[String]>,
+    /// What they submit jobs by.
+    pub(crate) offload: Option<OffloadPort>,
     /// Where FWPs set until when they stay alive.
     pub(crate) keep_alives: Option<Arc<KeepAlives>>,
     spare: SparePages,
@@ -107,6 +114,9 @@ impl Bench {
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
+            keys: KeyGrants::default(),
+            key_names: Arc::new([]),
+            offload: None,
             keep_alives: None,
             spare: SparePages::new(reset),
             fields: Arc::new([]),
@@ -159,6 +169,8 @@ impl Bench {
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
+            keys: self.keys.clone(),
+            offload: self.offload.clone(),
             keep_alives: self.keep_alives.clone(),
             spare: self.spare.clone(),
         };
@@ -182,6 +194,7 @@ impl Bench {
             files: files.clone(),
             memory_bytes_max: memory_bytes_max as u64,
             fields: Arc::clone(&self.fields),
+            keys: Arc::clone(&self.key_names),
         };
         let built = build(&wat::parse_str(wat).unwrap(), &wishes, |_| ());
         let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;

@@ -9,14 +9,13 @@
 //!   pace:               whatever the client has not acknowledged, in any state
 //! ```
 
-use std::io::{ErrorKind, Read};
-
-use pinion_sdk::net::Stream;
+use std::io::ErrorKind;
 
 use crate::pace::Pace;
 use crate::request::content::Rest;
 use crate::request::{self, HEAD_BYTES_MAX, Parsed};
 use crate::response::Response;
+use crate::transport::Transport;
 
 /// How long a client may take to send a request's head, and to send its content after that.
 const REQUEST_NS_MAX: u64 = 10_000_000_000;
@@ -38,7 +37,7 @@ pub struct Connection {
     pub(crate) is_ending: bool,
     pub(crate) opened_ns: u64,
     pub(crate) answered: u32,
-    /// Bytes that were written to the stream.
+    /// Bytes that were written into the send buffer.
     pub(crate) written: u64,
     pub(crate) pace: Pace,
 }
@@ -57,7 +56,8 @@ pub(crate) enum Next {
 }
 
 impl Connection {
-    pub(crate) fn new(now_ns: u64, idle_ns: u64) -> Self {
+    /// Makes the state of a connection in whose send buffer are so many bytes.
+    pub(crate) fn new(now_ns: u64, idle_ns: u64, unacknowledged: u64) -> Self {
         Self {
             received: Vec::new(),
             consumed: 0,
@@ -68,7 +68,7 @@ impl Connection {
             is_ending: false,
             opened_ns: now_ns,
             answered: 0,
-            written: 0,
+            written: unacknowledged,
             pace: Pace::default(),
         }
     }
@@ -111,7 +111,7 @@ impl Connection {
     }
 
     /// Reads what has come, by way of `part`; returns what to do if there is nothing.
-    pub(crate) fn read(&mut self, stream: &mut Stream<'_>, part: &mut [u8], now_ns: u64) -> Option<Next> {
+    pub(crate) fn read(&mut self, stream: &mut impl Transport, part: &mut [u8], now_ns: u64) -> Option<Next> {
         self.received.drain(..self.consumed);
         self.consumed = 0;
         let most = (HEAD_BYTES_MAX - self.received.len()).min(part.len());

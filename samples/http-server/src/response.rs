@@ -2,12 +2,11 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
-use pinion_sdk::net::Stream;
-
 use crate::conditions::{Share, Validators};
 use crate::date::Date;
 use crate::files::{About, Bytes, Found};
 use crate::request::{Content, Method, Reason, Refusal, Request};
+use crate::transport::Transport;
 
 /// Room for any head and a status as its body, except for a path in it.
 const FIELDS_ROOM: usize = 512;
@@ -137,7 +136,7 @@ impl Response {
     /// # Errors
     ///
     /// The connection was reset, or the body is shorter than its head announced.
-    pub fn send(&mut self, stream: &mut Stream<'_>, part: &mut [u8]) -> io::Result<Sent> {
+    pub fn send(&mut self, stream: &mut impl Transport, part: &mut [u8]) -> io::Result<Sent> {
         if !self.head.is_empty() {
             stream.write_all(&self.head)?;
             self.head.clear();

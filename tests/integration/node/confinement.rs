@@ -43,6 +43,9 @@ fn assert_confined(process: Pid) {
         let none = "0000000000000000";
         assert_eq!(values, ["2", "1", none, none, none, none], "thread {name}");
     }
+    let limits = fs::read_to_string(format!("/proc/{}/limits", process.as_raw_nonzero())).expect("the node runs");
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("a line of core dumps");
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>(), ["1", "1", "bytes"], "no core dump, nor one to a program");
 }
 
 fn refused_calls(node: &Node) -> Vec<String> {
@@ -104,6 +107,7 @@ fn role(name: &str) -> &'static str {
         "log" | "guest-log" | "invocations" | "pressure" => "service",
         "piniond" | "tokio-rt-worker" => "control",
         _ if name.starts_with("core-") => "data path",
+        _ if name.starts_with("signer-") || name.starts_with("inference-") => "offload",
         _ => "driver",
     }
 }

@@ -139,10 +139,9 @@ fn threads_without_a_role_keep_off_the_cores_of_roles() {
     let bed = Bed::with_settings(Device::AfPacket, &[], &plan.settings(Idle::Adaptive));
     let (first, second) = two_cores();
     let threads = threads(&bed);
-    for name in
-        ["core-0", "ticker", "launcher", "log", "guest-log", "invocations", "pressure", "tokio-rt-worker", "piniond"]
-    {
-        let name = name.replace("core-0", &format!("core-{first}"));
+    let of_all = ["ticker", "launcher", "log", "guest-log", "invocations", "pressure", "tokio-rt-worker", "piniond"];
+    let numbered = [format!("core-{first}"), format!("signer-{second}"), format!("inference-{second}")];
+    for name in of_all.map(str::to_owned).into_iter().chain(numbered) {
         let expected = if name.starts_with("core-") { first } else { second };
         let allowed: Vec<&String> = threads.iter().filter(|thread| thread.0 == name).map(|thread| &thread.1).collect();
         assert!(!allowed.is_empty(), "the node has no thread {name}: {threads:?}");

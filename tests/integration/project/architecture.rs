@@ -11,16 +11,17 @@ use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.
-const HOUSE: [(&str, &[&str]); 36] = [
+const HOUSE: [(&str, &[&str]); 38] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
     ("pinion-c-net", &["pinion-abi", "pinion-sdk"]),
     ("pinion-mma", &["pinion-abi"]),
     ("pinion-text", &[]),
+    ("pinion-keys", &[]),
     ("pinion-dpdk-sys", &[]),
     ("pinion-gateway", &["pinion-abi", "pinion-mma", "pinion-dpdk-sys"]),
-    ("pinion-control", &["pinion-text"]),
+    ("pinion-control", &["pinion-text", "pinion-keys"]),
     ("pinion-guest", &["pinion-abi", "pinion-text"]),
     ("pinion-confinement", &[]),
     ("pinion-builder-client", &["pinion-abi", "pinion-text"]),
@@ -35,6 +36,7 @@ const HOUSE: [(&str, &[&str]); 36] = [
             "pinion-abi",
             "pinion-mma",
             "pinion-text",
+            "pinion-keys",
             "pinion-gateway",
             "pinion-control",
             "pinion-guest",
@@ -57,6 +59,7 @@ const HOUSE: [(&str, &[&str]); 36] = [
     ("packet-filter", &["pinion-sdk"]),
     ("policer", &["pinion-sdk"]),
     ("tcp-echo", &["pinion-sdk"]),
+    ("tls-proxy", &["pinion-sdk", "pinion-keys", "http-server"]),
     ("udp-echo", &["pinion-abi", "pinion-sdk"]),
     ("word-count", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),

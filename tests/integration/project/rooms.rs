@@ -79,7 +79,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
         "control/src",
         &[
             "socket", "client", "api", "access", "manifest", "control", "store", "wire", "node", "metrics", "journal",
-            "proto", "model", "document", "disk", "causes",
+            "pem", "proto", "model", "document", "disk", "causes",
         ],
     ),
 ];

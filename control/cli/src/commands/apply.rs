@@ -1,4 +1,4 @@
-//! `pinion apply`: reads all files, uploads modules and files, then makes one change. Shows on a terminal what the node
+//! `pinion apply`: reads all files, uploads modules, files, keys and models, then makes one change. Shows on a terminal what the node
 //! builds meanwhile.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ pub(super) async fn run(target: &Target, files: &[PathBuf], format: Format) -> a
     print_changed(&changed, format)
 }
 
-/// Uploads the modules and files, and makes the change.
+/// Uploads the modules, files, keys and models, and makes the change.
 pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
@@ -39,6 +39,18 @@ pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Res
         }
         modules.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }
+    let mut keys = contents.uploaded_keys;
+    for file in contents.keys {
+        let key_of = check::key_of(&file);
+        let uploaded = client.upload_key(&file.tenant, file.pem).await.with_context(|| key_of)?;
+        keys.push(NamedUpload { tenant: file.tenant, name: file.name, digest: uploaded.digest });
+    }
+    let mut models = contents.uploaded_models;
+    for file in contents.models {
+        let model_of = check::model_of(&file);
+        let digest = client.upload_model(&file.tenant, file.onnx).await.with_context(|| model_of)?;
+        models.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
+    }
     let (tenants, chains, rules) = (contents.tenants, contents.chains, contents.rules);
-    Ok(client.apply(ApplyRequest { tenants, modules, chains, rules }).await?)
+    Ok(client.apply(ApplyRequest { tenants, modules, keys, models, chains, rules }).await?)
 }

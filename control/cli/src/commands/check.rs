@@ -8,9 +8,10 @@ use anyhow::Context;
 use pinion_builder_client::process::{self, BuildError, Wishes};
 use pinion_builder_client::protocol::Start;
 use pinion_control::control::NamedUpload;
-use pinion_control::manifest::{Contents, FileKind, ModuleFile, PackedFiles};
+use pinion_control::manifest::{Contents, FileKind, KeyFile, ModelFile, ModuleFile, PackedFiles};
 use pinion_control::model::{
-    Chain, Change, DesiredState, Digest, Invalid, MODULE_BYTES_MAX, Module, ModuleName, Stage, TenantName,
+    Chain, Change, DesiredState, Digest, Invalid, Key, KeyName, MODULE_BYTES_MAX, Model, ModelName, Module, ModuleName,
+    Stage, TenantName,
 };
 use serde::Serialize;
 
@@ -112,7 +113,7 @@ pub(super) fn module(path: &Path) -> Result<Vec<u8>, BadInput> {
     Ok(wasm)
 }
 
-/// Checks everything that manifests define: files, modules and chains in turn, in the order in which `pinion apply`
+/// Checks everything that manifests define: files, modules, keys and chains in turn, in the order in which `pinion apply`
 /// makes the node do it.
 pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyhow::Result<Vec<Taken>> {
     consistent(contents)?;
@@ -153,12 +154,44 @@ fn consistent(contents: &Contents) -> Result<(), BadInput> {
         size_bytes: 0,
     };
     let modules = contents.modules.iter().map(module).chain(contents.uploaded.iter().map(uploaded)).collect();
+    let model = |file: &ModelFile| Model {
+        tenant: file.tenant.clone(),
+        name: file.name.clone(),
+        digest: Digest::of(&file.onnx),
+        size_bytes: file.onnx.len() as u64,
+    };
+    let uploaded_model = |named: &NamedUpload<ModelName>| Model {
+        tenant: named.tenant.clone(),
+        name: named.name.clone(),
+        digest: named.digest,
+        size_bytes: 0,
+    };
+    let models = contents.models.iter().map(model).chain(contents.uploaded_models.iter().map(uploaded_model)).collect();
     let (tenants, chains) = (contents.tenants.clone(), contents.chains.clone());
-    let change = Change { tenants, modules, chains, rules: contents.rules.clone(), delete: Vec::new() };
+    let rules = contents.rules.clone();
+    let change = Change { tenants, modules, keys: keys(contents)?, models, chains, rules, delete: Vec::new() };
     match DesiredState::default().apply(&change) {
-        Ok(_) | Err(Invalid::UnknownModule { .. } | Invalid::UnknownChain { .. }) => Ok(()),
+        Ok(_) | Err(Invalid::UnknownModule { .. } | Invalid::UnknownGranted { .. } | Invalid::UnknownChain { .. }) => {
+            Ok(())
+        }
         Err(invalid) => Err(BadInput::Invalid(invalid)),
     }
+}
+
+/// Returns the keys that the manifests define, after it has read them as a node does.
+fn keys(contents: &Contents) -> Result<Vec<Key>, BadInput> {
+    let key = |tenant: &TenantName, name: &KeyName, digest| Key {
+        tenant: tenant.clone(),
+        name: name.clone(),
+        digest,
+        algorithm: String::new(),
+    };
+    let of_file = |file: &KeyFile| match file.pem.public_digest() {
+        Ok(digest) => Ok(key(&file.tenant, &file.name, digest)),
+        Err(error) => Err(BadInput::Refused { what: key_of(file), reason: error.to_string() }),
+    };
+    let uploaded = contents.uploaded_keys.iter().map(|named| Ok(key(&named.tenant, &named.name, named.digest)));
+    contents.keys.iter().map(of_file).chain(uploaded).collect()
 }
 
 fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> anyhow::Result<Vec<Taken>> {
@@ -178,6 +211,7 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
             files,
             memory_bytes_max: u64::from(chain.memory_limit_kib) << 10,
             fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
+            keys: spec.keys.iter().map(KeyName::as_str).collect(),
         };
         let name = format!("chain {}/{}: stage {at} ({})", chain.tenant, chain.name, spec.module);
         let found = stage(builder, name, &File { path: &file.path, wasm: &file.wasm }, wishes)?;
@@ -204,6 +238,16 @@ pub(super) fn module_of(file: &ModuleFile) -> String {
 /// Formats the subject of messages about a stage's files, in `pinion apply` too.
 pub(super) fn files_of(files: &PackedFiles) -> String {
     format!("files of {}, {}", files.tenant, files.path.display())
+}
+
+/// Formats the subject of messages about a key, in `pinion apply` too.
+pub(super) fn key_of(file: &KeyFile) -> String {
+    format!("key {}/{}, {}", file.tenant, file.name, file.path.display())
+}
+
+/// Formats the subject of messages about a model, in `pinion apply` too.
+pub(super) fn model_of(file: &ModelFile) -> String {
+    format!("model {}/{}, {}", file.tenant, file.name, file.path.display())
 }
 
 /// Returns the archive of a stage's files, if it has any.

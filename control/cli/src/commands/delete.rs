@@ -1,6 +1,6 @@
 //! `pinion delete`: converts a kind and a name to an object.
 
-use pinion_control::model::{ChainName, ModuleName, ObjectRef, RuleName, TenantName};
+use pinion_control::model::{ChainName, KeyName, ModelName, ModuleName, ObjectRef, RuleName, TenantName};
 
 use super::BadInput;
 use crate::args::Deletable;
@@ -16,6 +16,14 @@ pub(super) fn object(kind: Deletable, name: String, tenant: TenantName) -> Resul
         Deletable::Module => match ModuleName::new(name.as_str()) {
             Ok(name) => Ok(ObjectRef::Module { tenant, name }),
             Err(_) => Err(not_found("module", tenant)),
+        },
+        Deletable::Key => match KeyName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Key { tenant, name }),
+            Err(_) => Err(not_found("key", tenant)),
+        },
+        Deletable::Model => match ModelName::new(name.as_str()) {
+            Ok(name) => Ok(ObjectRef::Model { tenant, name }),
+            Err(_) => Err(not_found("model", tenant)),
         },
         Deletable::Chain => match ChainName::new(name.as_str()) {
             Ok(name) => Ok(ObjectRef::Chain { tenant, name }),

@@ -3,13 +3,14 @@
 use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::model::{
-    Chain, Module, Outbound, Output, OverBudget, PortName, PortRange, Reverse, Rule, Scheduling, Stage, Tenant,
-    TenantName,
+    Chain, Key, KeyName, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange, Reverse, Rule,
+    Scheduling, Stage, Tenant, TenantName,
 };
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
 use serde::Serialize;
 
 use super::BadInput;
+use super::get::users;
 use crate::args::{Described, Format};
 use crate::output::{self, age, or_dash, size};
 
@@ -29,6 +30,16 @@ pub(super) async fn run(
             let module = client.modules(one).await?.pop().ok_or_else(|| not_found("module"))?;
             let chains = client.chains(all).await?;
             print(&module, format, |module| describe_module(module, &chains))
+        }
+        Described::Key => {
+            let key = client.keys(one).await?.pop().ok_or_else(|| not_found("key"))?;
+            let chains = client.chains(all).await?;
+            print(&key, format, |key| describe_key(key, &chains))
+        }
+        Described::Model => {
+            let model = client.models(one).await?.pop().ok_or_else(|| not_found("model"))?;
+            let chains = client.chains(all).await?;
+            print(&model, format, |model| describe_model(model, &chains))
         }
         Described::Chain => {
             let chain = client.chains(one).await?.pop().ok_or_else(|| not_found("chain"))?;
@@ -101,6 +112,9 @@ fn describe_terms(terms: &Tenant) -> String {
         ("CPU a second", or(terms.cpu_per_second_ms.map(|ms| format!("{ms} ms")), "no limit")),
         ("Clock step", or(terms.clock_step_us.map(|us| format!("{us} us")), "the node's default")),
         ("Modules", count(terms.modules_max)),
+        ("Keys", count(terms.keys_max)),
+        ("Models", count(terms.models_max)),
+        ("Size of models", or(terms.model_mib.map(|mib| size(u64::from(mib) << 20)), "the node's shares")),
         ("Chains", count(terms.chains_max)),
         ("Rules", count(terms.rules_max)),
         ("Uploads", or(terms.upload_mib.map(|mib| size(u64::from(mib) << 20)), "the node's shares")),
@@ -108,8 +122,6 @@ fn describe_terms(terms: &Tenant) -> String {
         ("Addresses", all(terms.addresses.iter().map(ToString::to_string).collect(), "any")),
         ("Outbound flows", yes(terms.outbound_flows)),
         ("Transparent forwarding", yes(terms.transparent_forwarding)),
-        ("Keys", all(terms.keys.iter().map(ToString::to_string).collect(), "none")),
-        ("Models", all(terms.models.iter().map(ToString::to_string).collect(), "none")),
     ])
 }
 
@@ -142,6 +154,26 @@ fn describe_module(module: &Module, chains: &[Chain]) -> String {
         ("Digest", module.digest.to_string()),
         ("Size", size(module.size_bytes)),
         ("Chains", names(users.map(|chain| chain.name.to_string()))),
+    ])
+}
+
+fn describe_key(key: &Key, chains: &[Chain]) -> String {
+    output::description([
+        ("Tenant", key.tenant.to_string()),
+        ("Name", key.name.to_string()),
+        ("Algorithm", key.algorithm.clone()),
+        ("Public key", key.digest.to_string()),
+        ("Chains", names(users(chains, &key.tenant, |stage| stage.keys.contains(&key.name)).into_iter())),
+    ])
+}
+
+fn describe_model(model: &Model, chains: &[Chain]) -> String {
+    output::description([
+        ("Tenant", model.tenant.to_string()),
+        ("Name", model.name.to_string()),
+        ("Digest", model.digest.to_string()),
+        ("Size", size(model.size_bytes)),
+        ("Chains", names(users(chains, &model.tenant, |stage| stage.models.contains(&model.name)).into_iter())),
     ])
 }
 
@@ -229,7 +261,7 @@ fn cpu_per_second(Scheduling { cpu_per_second_ms, over_budget, .. }: &Scheduling
 /// Formats it as `1. macswap (fast), config of 0B, files of 12KiB, to slow, egress, state: write counters`. Outputs are
 /// shown only where they are not the default.
 fn describe_stage(stages: &[Stage], at: usize) -> String {
-    let Stage { module, name, config, files, outputs, state } = &stages[at];
+    let Stage { module, name, config, files, outputs, state, keys, models } = &stages[at];
     let name = name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     let mut text = format!("{at}. {module}{name}, config of {}", size(config.len() as u64));
     if let Some(files) = files {
@@ -243,6 +275,12 @@ fn describe_stage(stages: &[Stage], at: usize) -> String {
         let grants: Vec<String> =
             state.iter().map(|grant| format!("{} {}", grant.access.as_str(), grant.field)).collect();
         text = format!("{text}, state: {}", grants.join(", "));
+    }
+    if !keys.is_empty() {
+        text = format!("{text}, keys: {}", keys.iter().map(KeyName::as_str).collect::<Vec<_>>().join(", "));
+    }
+    if !models.is_empty() {
+        text = format!("{text}, models: {}", models.iter().map(ModelName::as_str).collect::<Vec<_>>().join(", "));
     }
     text
 }

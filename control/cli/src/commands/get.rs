@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Module, Rule, Tenant, TenantName, Upload};
+use pinion_control::model::{Chain, Key, Model, Module, Rule, Stage, Tenant, TenantName, Upload};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, StateFieldStatus};
 use serde::Serialize;
 
@@ -21,6 +21,14 @@ pub(super) async fn run(client: &mut Client, kind: Listed, filter: Filter, forma
             print(tenants, "tenant", wanted, format, self::tenants)
         }
         Listed::Modules => print(client.modules(filter).await?, "module", wanted, format, modules),
+        Listed::Keys => {
+            let chains = client.chains(Filter { tenant: filter.tenant.clone(), name: None }).await?;
+            print(client.keys(filter).await?, "key", wanted, format, |all| keys(all, &chains))
+        }
+        Listed::Models => {
+            let chains = client.chains(Filter { tenant: filter.tenant.clone(), name: None }).await?;
+            print(client.models(filter).await?, "model", wanted, format, |all| models(all, &chains))
+        }
         Listed::Uploads => {
             let mut uploads = client.uploads(filter.tenant).await?;
             uploads.retain(|upload| filter.name.as_ref().is_none_or(|name| upload.digest.to_string() == *name));
@@ -113,6 +121,30 @@ fn listed(items: &BTreeSet<impl ToString>) -> String {
 fn modules(modules: &[Module]) -> String {
     let row = |m: &Module| [m.tenant.to_string(), m.name.to_string(), m.digest.to_string(), size(m.size_bytes)];
     output::table(["TENANT", "NAME", "DIGEST", "SIZE"], modules.iter().map(row))
+}
+
+fn keys(keys: &[Key], chains: &[Chain]) -> String {
+    let row = |key: &Key| {
+        let users = users(chains, &key.tenant, |stage| stage.keys.contains(&key.name));
+        let algorithm = key.algorithm.clone();
+        [key.tenant.to_string(), key.name.to_string(), algorithm, key.digest.to_string(), listed(&users)]
+    };
+    output::table(["TENANT", "NAME", "ALGORITHM", "PUBLIC KEY", "CHAINS"], keys.iter().map(row))
+}
+
+fn models(models: &[Model], chains: &[Chain]) -> String {
+    let row = |model: &Model| {
+        let users = users(chains, &model.tenant, |stage| stage.models.contains(&model.name));
+        let size = size(model.size_bytes);
+        [model.tenant.to_string(), model.name.to_string(), model.digest.to_string(), size, listed(&users)]
+    };
+    output::table(["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS"], models.iter().map(row))
+}
+
+/// Returns the names of a tenant's chains with a stage for which this holds.
+pub(super) fn users(chains: &[Chain], tenant: &TenantName, uses: impl Fn(&Stage) -> bool) -> BTreeSet<String> {
+    let users = chains.iter().filter(|chain| chain.tenant == *tenant && chain.stages.iter().any(&uses));
+    users.map(|chain| chain.name.to_string()).collect()
 }
 
 fn uploads(uploads: &[Upload]) -> String {

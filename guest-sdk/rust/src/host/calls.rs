@@ -6,6 +6,8 @@ mod fake;
 mod imports;
 
 #[cfg(not(target_family = "wasm"))]
+pub(crate) use fake::keys::{grant_key, key_open, key_sign, ticket_open, ticket_seal};
+#[cfg(not(target_family = "wasm"))]
 pub(crate) use fake::state::{
     grant_state, initialising, state_add, state_cas, state_delete, state_expire, state_get, state_open, state_put,
 };
@@ -16,6 +18,6 @@ pub(crate) use fake::{
 };
 #[cfg(target_family = "wasm")]
 pub(crate) use imports::{
-    clock_ns, config, initialize, keep_alive_until, log, panic, random, state_add, state_cas, state_delete,
-    state_expire, state_get, state_open, state_put, wait, yield_now,
+    clock_ns, config, initialize, keep_alive_until, key_open, key_sign, log, panic, random, state_add, state_cas,
+    state_delete, state_expire, state_get, state_open, state_put, ticket_open, ticket_seal, wait, yield_now,
 };

@@ -107,7 +107,16 @@ impl StateError {
             Errno::NotNow => Self::NotNow,
             Errno::TooLong => Self::TooLong,
             // Errors that callers handle before: repeated calls, and calls that return `Option`. Addresses always lie within this memory.
-            errno @ (Errno::Ok | Errno::Fault | Errno::Again | Errno::NoEntry) => unreachable!("{errno:?}"),
+            // The others are those of keys.
+            errno @ (Errno::Ok
+            | Errno::Fault
+            | Errno::Again
+            | Errno::NoEntry
+            | Errno::NoKey
+            | Errno::Refused
+            | Errno::Busy) => {
+                unreachable!("{errno:?}")
+            }
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Wishes<'a> {
     pub memory_bytes_max: u64,
     /// The fields of state that its stage is granted, by number.
     pub fields: Vec<&'a str>,
+    /// The private keys that its stage is granted, by number.
+    pub keys: Vec<&'a str>,
 }
 
 /// Returns the path of the builder: the given one, or else in the directory of this program.
@@ -130,7 +132,7 @@ impl Builder {
         wishes: Wishes<'_>,
         hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<(Facts, Vec<u8>), BuildError> {
-        let Wishes { config, files, memory_bytes_max, fields } = wishes;
+        let Wishes { config, files, memory_bytes_max, fields, keys } = wishes;
         let mut arguments = vec![
             "build".to_owned(),
             format!("--config-bytes={}", config.len()),
@@ -138,6 +140,7 @@ impl Builder {
         ];
         arguments.extend(files.map(|files| format!("--files-bytes={}", files.len())));
         arguments.extend(fields.iter().map(|field| format!("--field={field}")));
+        arguments.extend(keys.iter().map(|key| format!("--key={key}")));
         let mut output = self.run(&arguments, &[config, files.unwrap_or_default(), wasm], hear)?;
         let line = output.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let facts = serde_json::from_slice(&output[..line])
@@ -321,7 +324,8 @@ mod tests {
         (folder, Builder::new(program))
     }
 
-    const WISHES: Wishes<'_> = Wishes { config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new() };
+    const WISHES: Wishes<'_> =
+        Wishes { config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new(), keys: Vec::new() };
 
     #[test]
     fn a_builder_that_takes_too_long_is_killed() {

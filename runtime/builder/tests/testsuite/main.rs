@@ -62,7 +62,13 @@ impl Judge {
         // No module of the suite has the exports that a function must have.
         let refused = admission::check(&self.engine, wasm).expect_err("it is no function").to_string();
         assert!(!refused.is_empty());
-        let wishes = Wishes { config: Arc::new([]), files: None, memory_bytes_max: 16 << 20, fields: Arc::new([]) };
+        let wishes = Wishes {
+            config: Arc::new([]),
+            files: None,
+            memory_bytes_max: 16 << 20,
+            fields: Arc::new([]),
+            keys: Arc::new([]),
+        };
         let not_built = build(wasm, &wishes, |_| ()).expect_err("it is no function").to_string();
         assert_eq!(not_built, refused);
         match features::validate(wasm) {

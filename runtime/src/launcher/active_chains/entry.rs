@@ -12,6 +12,7 @@ use pinion_mma::wiring::{Backpressure, Edge};
 use crate::fwp::instance_states::TemplateLife;
 use crate::fwp::template::Template;
 use crate::launcher::cache::CacheSize;
+use crate::launcher::granted_objects::StageGrants;
 use crate::launcher::loaded_templates::{ChainTemplates, LoadedTemplate};
 use crate::launcher::preparation_queue::{Need, Owner};
 use crate::scheduler::CpuShare;
@@ -75,6 +76,8 @@ pub struct ChainEntry {
     pub terms: SchedulingParams,
     /// By stage: what state its FWPs may use.
     pub(super) state: Vec<Grants>,
+    /// By stage: what else its FWPs may use.
+    pub(super) granted: Vec<StageGrants>,
     pub(super) cache: CacheSize,
     /// How many instances are to be ready, by the cache's size.
     pub(super) ready_wanted: u32,
@@ -133,6 +136,12 @@ impl ChainEntry {
         &self.state[stage]
     }
 
+    /// Returns what else the FWPs of a stage may use.
+    #[must_use]
+    pub fn granted(&self, stage: usize) -> &StageGrants {
+        &self.granted[stage]
+    }
+
     /// Returns what happens to frames for a stage without a free slot. Only the first stage gets frames from the gateway, so only it holds
     /// any; frames for the others wait in the stage before.
     #[must_use]
@@ -180,9 +189,14 @@ impl ChainEntry {
         self.ready > 0 || self.instances_wanted() == 0 || self.resume_at.is_some() || self.slow_until.is_some()
     }
 
-    /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`. All other settings of a chain can
+    /// Returns whether instances of this chain equal instances of `spec` made of the templates `keys`, with these grants. All other settings of a chain can
     /// change while its instances serve.
-    pub(super) fn is_made_like(&self, spec: &model::Chain, keys: Option<&Vec<TemplateKey>>) -> bool {
+    pub(super) fn is_made_like(
+        &self,
+        spec: &model::Chain,
+        keys: Option<&Vec<TemplateKey>>,
+        granted: Option<&Vec<StageGrants>>,
+    ) -> bool {
         let model::Chain {
             memory_total_kib,
             idle_timeout_ms,
@@ -204,7 +218,7 @@ impl ChainEntry {
             outbound: self.spec.outbound.clone(),
             ..spec.clone()
         };
-        of_ours == *self.spec && Some(&self.keys) == keys
+        of_ours == *self.spec && Some(&self.keys) == keys && Some(&self.granted) == granted
     }
 
     /// Applies the settings that can change while instances serve.

@@ -8,6 +8,7 @@ use pinion_control::model::{Chain, Change, Class, Digest, Module, ModuleName, St
 
 use super::entry::{BACK_OFF_MIN, SLOW, SLOW_REST_FACTOR};
 use super::*;
+use crate::launcher::granted_objects::fake;
 use crate::launcher::preparation_queue::Need;
 use crate::state::StateLimits;
 use crate::templates::artifacts::Artifacts;
@@ -39,7 +40,7 @@ impl House {
             Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new(), total_bytes: u64::MAX }));
         let loaded = Arc::new(LoadedTemplates::new(artifacts, bundles, Arc::clone(&accounts), Vec::new()));
         let trials = Arc::new(Trials::open(templates.path()));
-        let records = ChainRecords { accounts, tenants, meters, state: store, trials };
+        let records = ChainRecords { accounts, tenants, meters, state: store, granted: Arc::default(), trials };
         let mut catalogue = ActiveChains::new(loaded, records, BTreeMap::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());
@@ -285,4 +286,26 @@ fn after_any_events_the_next_chain_is_the_one_that_a_check_of_all_chains_finds()
             }
         }
     }
+}
+
+#[test]
+fn a_chain_with_another_key_of_the_same_name_is_another_edition_and_one_without_its_key_is_out_of_force() {
+    let mut house = House::new(&[]);
+    let granted = Arc::clone(&house.catalogue.records.granted);
+    let editions = |house: &House| house.catalogue.chains().map(|(_, chain)| chain.edition).collect::<Vec<_>>();
+    let [first, second] = [0, 1].map(|number| fake::state(&["a"], fake::digest(number)));
+    let followed = house.catalogue.follow(&first);
+    assert_eq!(followed.warnings, ["chain t/a is unavailable: its key site is not loaded"]);
+    let load = |state: &DesiredState| {
+        let chain = &state.chains()[&("t".parse().unwrap(), "a".parse().unwrap())];
+        granted.load(state, chain, &fake::Uploads).unwrap();
+    };
+    load(&first);
+    assert_eq!(house.catalogue.follow(&first).warnings, Vec::<String>::new());
+    let edition = editions(&house);
+    assert!(house.catalogue.follow(&first).changed.is_empty());
+    assert_eq!(editions(&house), edition);
+    load(&second);
+    assert_eq!(house.catalogue.follow(&second).changed.len(), 1);
+    assert_ne!(editions(&house), edition);
 }

@@ -275,6 +275,8 @@ impl Instances {
             activation: activation.of_stage(stage),
             terms: chain.terms.on_worker(worker.0),
             state: chain.state(stage).clone(),
+            keys: chain.granted(stage).keys.clone(),
+            offload: self.lines.workers[worker.0].offload.clone(),
             keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
             spare: self.spare.clone(),
         };

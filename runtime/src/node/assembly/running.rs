@@ -5,6 +5,7 @@ use crate::launcher::{Order, Orders};
 use crate::memory::pressure::{self};
 use crate::node::data_plane::DataPlane;
 use crate::node::invocations::Invocations;
+use crate::offload::Offload;
 use pinion_mma::notify::doorbell::Doorbell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,8 @@ pub struct Assembled {
     pub(super) log: LogHub,
     pub(super) launcher: Option<JoinHandle<()>>,
     pub(super) roles: Vec<JoinHandle<()>>,
-    /// The ticker, the guests' log, invocations, and the watch over memory pressure.
+    pub(super) offload: Arc<Offload>,
+    /// The ticker, offload threads, the guests' log, invocations, and the watch over memory pressure.
     pub(super) others: Vec<JoinHandle<()>>,
 }
 
@@ -53,6 +55,7 @@ impl Drop for Assembled {
         self.stop.roles.store(true, Ordering::SeqCst);
         self.bells.iter().for_each(Doorbell::ring);
         self.roles.drain(..).for_each(join);
+        self.offload.stop();
         self.log.end();
         self.stop.ticker.store(true, Ordering::SeqCst);
         self.ticker_bell.ring();

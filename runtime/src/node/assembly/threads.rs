@@ -9,12 +9,16 @@ use crate::memory::pressure::{self, Sources};
 use crate::node::config::NodeConfig;
 use crate::node::ports::GatewayThread;
 use crate::node::vital;
+use crate::offload::{Kind, Offload};
 use crate::preemption::Watch;
 use crate::roles::{self, Idle, Role};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+
+/// The niceness of threads that run models.
+const INFERENCE_NICENESS: i32 = 10;
 
 /// The launcher's cores and its inbox.
 pub(super) struct LauncherPlacement {
@@ -82,6 +86,34 @@ pub(super) fn spawn_on(
         stay_on(&cores);
         run();
     })
+}
+
+/// Starts the threads that do jobs for FWPs, each on its core; `cores` are by their kinds.
+pub(super) fn start_offload(
+    node: &mut Assembled,
+    offload: &Arc<Offload>,
+    cores: &[Vec<CoreId>; Kind::ALL.len()],
+) -> Result<(), AssemblyError> {
+    for (kind, cores) in Kind::ALL.into_iter().zip(cores) {
+        for core in cores {
+            let offload = Arc::clone(offload);
+            let run = move || {
+                make_room_for_others(kind);
+                offload.run(kind);
+            };
+            node.others.push(spawn_on(&[*core], &format!("{kind}-{}", core.0), &node.stop, run)?);
+        }
+    }
+    Ok(())
+}
+
+/// Lets other threads of the core go first while a model runs. Signatures take microseconds, and clients wait for them.
+fn make_room_for_others(kind: Kind) {
+    if kind == Kind::Inference
+        && let Err(error) = rustix::process::nice(INFERENCE_NICENESS)
+    {
+        tracing::warn!("models run with the priority of all other threads: {error}");
+    }
 }
 
 /// Starts the thread that reports memory pressure to the launcher.

@@ -7,6 +7,7 @@ use crate::cores::plan::{CoreId, CorePlan};
 use crate::instruments::activation::Activations;
 use crate::launcher::{CommandSenders, Order, Receivers, WorkerLine};
 use crate::node::config::{NodeConfig, PortConfig};
+use crate::offload::{Offload, OffloadPort};
 use crate::preemption::{Clock, TickUrgency};
 use crate::roles::Role;
 use crate::tenants::meters::TurnMeters;
@@ -81,6 +82,7 @@ pub(super) fn data_plane(
     clock: &mut Clock,
     ports: Vec<Box<dyn Port>>,
     pool: Box<dyn BufferPool>,
+    offload: &Arc<Offload>,
 ) -> Result<Joined, AssemblyError> {
     let fwps_max = config.limits.fwps_max as usize;
     let gateway_bell = threads.bell(plan.gateway);
@@ -150,7 +152,7 @@ pub(super) fn data_plane(
     threads.at(plan.gateway).roles.insert(0, Role::Gateway(Box::new(gateway)));
     let views = UseElsewhere::of_workers(plan.workers.len());
     let places = inputs.into_iter().zip(to_mmas).zip(engines).zip(views);
-    let ends = WorkerEnds { events: &worker_events, observer: &observer, upcoming: &upcoming };
+    let ends = WorkerEnds { events: &worker_events, observer: &observer, upcoming: &upcoming, offload };
     let workers = workers(threads, places, fwps_max, clock, &ends);
     let activations = workers.iter().map(|line| Arc::clone(&line.activations)).collect();
     let turns = workers.iter().map(|line| Arc::clone(&line.turns)).collect();
@@ -190,6 +192,7 @@ struct WorkerEnds<'a> {
     events: &'a Sender<crate::worker::WorkerEvent>,
     observer: &'a Observer,
     upcoming: &'a Arc<UpcomingInstances>,
+    offload: &'a Arc<Offload>,
 }
 
 fn workers<'a>(
@@ -199,7 +202,7 @@ fn workers<'a>(
     clock: &mut Clock,
     ends: &WorkerEnds<'_>,
 ) -> Vec<WorkerLine> {
-    let WorkerEnds { events, observer, upcoming } = *ends;
+    let WorkerEnds { events, observer, upcoming, offload } = *ends;
     let mut lines = Vec::new();
     for ((((core, inputs), mmas), engine), elsewhere) in places {
         let thread = threads.at(core);
@@ -212,9 +215,11 @@ fn workers<'a>(
         let turns = Arc::clone(worker.meters());
         thread.roles.push(Role::Worker(Box::new(worker)));
         let activations = Arc::new(Activations::new(Arc::clone(observer.flow_misses())));
+        let wake = Arc::new(commands.clone());
         lines.push(WorkerLine {
             core,
             commands,
+            offload: Some(OffloadPort { offload: Arc::clone(offload), wake }),
             inputs: view,
             clock: clock.slot(engine, TickUrgency::None),
             activations,

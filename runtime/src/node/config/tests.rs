@@ -18,6 +18,7 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
     let minimal: NodeConfig = toml::from_str(PORT).unwrap();
     assert_eq!(example.state_dir, minimal.state_dir);
     assert_eq!(example.socket, minimal.socket);
+    assert_eq!(example.secret, minimal.secret);
     assert_eq!(example.quantum_us, minimal.quantum_us);
     assert_eq!(example.limits.fwps_max, minimal.limits.fwps_max);
     assert_eq!(example.limits.flows_max, minimal.limits.flows_max);
@@ -74,6 +75,9 @@ fn all_granted() -> Tenant {
         cpu_per_second_ms: some,
         clock_step_us: some,
         modules_max: some,
+        keys_max: some,
+        models_max: some,
+        model_mib: some,
         chains_max: some,
         rules_max: some,
         upload_mib: some,

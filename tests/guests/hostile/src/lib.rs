@@ -22,6 +22,7 @@
 //! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
 //! | `rewriter`        | writes over what it has sent; or traps if a packet changes or has other bytes              |
+//! | `signer`          | asks for signatures and tickets that no function may get, then answers                     |
 //! | `splitter`        | sends each packet by the output that its last byte names                                   |
 //! | `spoofer`         | sends frames that no function may send before it answers a datagram                        |
 //! | `timer`           | answers, and waits for deadlines that keep coming, or that have always passed              |

@@ -1,5 +1,6 @@
 //! Replaces a node in native tests. Everything is per thread, hence per test, and the same in each run.
 
+pub(super) mod keys;
 pub(super) mod state;
 
 use core::cell::{Cell, RefCell};

@@ -19,6 +19,17 @@ mod raw {
         pub(super) fn random(buffer: *mut u8, len: usize) -> i32;
         pub(super) fn panic(text: *const u8, len: usize);
         pub(super) fn config(buffer: *mut u8, capacity: usize) -> i32;
+        pub(super) fn key_open(name: *const u8, len: usize) -> i32;
+        pub(super) fn key_sign(
+            key: i32,
+            scheme: i32,
+            message: *const u8,
+            len: usize,
+            signature: *mut u8,
+            capacity: usize,
+        ) -> i32;
+        pub(super) fn ticket_seal(key: i32, plain: *const u8, len: usize, sealed: *mut u8, capacity: usize) -> i32;
+        pub(super) fn ticket_open(key: i32, sealed: *const u8, len: usize, plain: *mut u8, capacity: usize) -> i32;
         pub(super) fn state_open(name: *const u8, len: usize) -> i32;
         pub(super) fn state_get(field: i32, key: *const u8, key_len: usize, value: *mut u8, capacity: usize) -> i32;
         pub(super) fn state_put(field: i32, key: *const u8, key_len: usize, value: *const u8, len: usize) -> i32;
@@ -108,6 +119,27 @@ pub(crate) fn config() -> Vec<u8> {
     // SAFETY: the host writes at most `capacity` bytes at `buffer` during the call, and they are writable.
     unsafe { raw::config(bytes.as_mut_ptr(), bytes.len()) };
     bytes
+}
+
+pub(crate) fn key_open(name: &str) -> i32 {
+    // SAFETY: the host reads `len` bytes at `name` during the call, and they are readable.
+    unsafe { raw::key_open(name.as_ptr(), name.len()) }
+}
+
+pub(crate) fn key_sign(key: i32, scheme: u16, message: &[u8], signature: &mut [u8]) -> i32 {
+    let (signature, capacity) = (signature.as_mut_ptr(), signature.len());
+    // SAFETY: the host reads `len` bytes at `message`, which are readable, and writes at most `capacity` at `signature`, which are writable.
+    unsafe { raw::key_sign(key, scheme.into(), message.as_ptr(), message.len(), signature, capacity) }
+}
+
+pub(crate) fn ticket_seal(key: i32, plain: &[u8], sealed: &mut [u8]) -> i32 {
+    // SAFETY: the host reads `len` bytes at `plain`, which are readable, and writes at most `capacity` at `sealed`, which are writable.
+    unsafe { raw::ticket_seal(key, plain.as_ptr(), plain.len(), sealed.as_mut_ptr(), sealed.len()) }
+}
+
+pub(crate) fn ticket_open(key: i32, sealed: &[u8], plain: &mut [u8]) -> i32 {
+    // SAFETY: the host reads `len` bytes at `sealed`, which are readable, and writes at most `capacity` at `plain`, which are writable.
+    unsafe { raw::ticket_open(key, sealed.as_ptr(), sealed.len(), plain.as_mut_ptr(), plain.len()) }
 }
 
 pub(crate) fn state_open(name: &str) -> i32 {

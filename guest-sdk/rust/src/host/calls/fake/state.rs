@@ -44,6 +44,11 @@ pub(crate) fn initialising<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Returns whether a function is being initialised.
+pub(super) fn is_initialising() -> bool {
+    INITIALISING.get()
+}
+
 pub(crate) fn state_open(name: &str) -> i32 {
     let number = FIELDS.with_borrow(|fields| fields.iter().position(|field| field.granted.name == name));
     number.and_then(|number| i32::try_from(number).ok()).unwrap_or(Errno::NoField.negated())

@@ -1,0 +1,210 @@
+//! Uploads: what tenants bring to the node before a change names it. Bytes are identified by their digest, keys by that of
+//! their public keys.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use pinion_keys::PrivateKey;
+
+use super::turn_lock::Party;
+use super::{Control, ControlError};
+use crate::model::{
+    Chain, Digest, FILES_BYTES_MAX, Key, KeyName, MODEL_BYTES_MAX, MODULE_BYTES_MAX, Model, ModelName, Module,
+    ModuleName, ObjectRef, StoredUpload, TenantName, Upload, check_upload,
+};
+use crate::pem::Pem;
+use crate::store::StoreError;
+
+/// What an upload contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadKind {
+    /// A module.
+    Module,
+    /// The archive of a stage's files.
+    Files,
+    /// A model.
+    Model,
+}
+
+impl UploadKind {
+    /// The maximum size of such an upload, in bytes.
+    pub fn bytes_max(self) -> u64 {
+        match self {
+            UploadKind::Module => MODULE_BYTES_MAX,
+            UploadKind::Files => FILES_BYTES_MAX,
+            UploadKind::Model => MODEL_BYTES_MAX,
+        }
+    }
+
+    /// Refuses an upload that is too large, as soon as its size is known.
+    pub(crate) fn check_size(self, size_bytes: u64) -> Result<(), ControlError> {
+        if size_bytes > self.bytes_max() { Err(ControlError::TooLarge { kind: self, size_bytes }) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for UploadKind {
+    /// Formats it with the verb that follows.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UploadKind::Module => "module has",
+            UploadKind::Files => "archive of files has",
+            UploadKind::Model => "model has",
+        })
+    }
+}
+
+/// The name of a module, a key or a model for what was uploaded before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedUpload<N = ModuleName> {
+    /// The tenant that owns the object and has uploaded it.
+    pub tenant: TenantName,
+    /// Its name within the tenant.
+    pub name: N,
+    /// The digest of the uploaded bytes, or of the uploaded key's public key.
+    pub digest: Digest,
+}
+
+/// What identifies a key that was uploaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadedKey {
+    /// The digest of its public key, by which a change can name it.
+    pub digest: Digest,
+    /// Its algorithm, such as `ecdsa-p256`.
+    pub algorithm: String,
+}
+
+impl Control {
+    /// Returns the uploads of tenants, keys among them, that nothing names.
+    pub fn unnamed_uploads(&self) -> Result<Vec<Upload>, ControlError> {
+        Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
+    }
+
+    /// Asks the node to admit the bytes, then stores them for the tenant, for the operator. May take seconds.
+    pub fn upload(
+        &self,
+        kind: UploadKind,
+        tenant: &TenantName,
+        announced: &Digest,
+        bytes: &[u8],
+    ) -> Result<(), ControlError> {
+        self.upload_as(None, kind, tenant, announced, bytes)
+    }
+
+    /// As [`Control::upload`], for a caller of this tenant, or else the operator.
+    pub fn upload_as(
+        &self,
+        caller: Option<&TenantName>,
+        kind: UploadKind,
+        tenant: &TenantName,
+        announced: &Digest,
+        bytes: &[u8],
+    ) -> Result<(), ControlError> {
+        kind.check_size(bytes.len() as u64)?;
+        let found = Digest::of(bytes);
+        if found != *announced {
+            return Err(ControlError::WrongDigest { announced: *announced, found });
+        }
+        let party = Party::of(caller, Some(tenant));
+        let _one_at_a_time = self.admitting.lock(&party);
+        self.check_party(&party)?;
+        self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
+        match kind {
+            UploadKind::Module => self.node.admit(bytes)?,
+            UploadKind::Files => self.node.admit_files(bytes)?,
+            UploadKind::Model => self.node.admit_model(bytes)?,
+        }
+        // It may have been deleted while the node looked at the bytes.
+        self.check_party(&party)?;
+        Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
+    }
+
+    /// Reads a private key and stores it, sealed, for the tenant, for the operator.
+    pub fn upload_key(&self, tenant: &TenantName, pem: &Pem) -> Result<UploadedKey, ControlError> {
+        self.upload_key_as(None, tenant, pem)
+    }
+
+    /// As [`Control::upload_key`], for a caller of this tenant, or else the operator.
+    pub fn upload_key_as(
+        &self,
+        caller: Option<&TenantName>,
+        tenant: &TenantName,
+        pem: &Pem,
+    ) -> Result<UploadedKey, ControlError> {
+        let party = Party::of(caller, Some(tenant));
+        let _one_at_a_time = self.admitting.lock(&party);
+        self.check_party(&party)?;
+        let key = PrivateKey::from_pem(pem.as_bytes())?;
+        let (digest, algorithm) = (Digest::from_bytes(key.public_digest()), key.algorithm().to_string());
+        let sealed = self.sealed_keys.seal(tenant, &key)?;
+        self.make_room(&StoredUpload { tenant: tenant.clone(), digest, size_bytes: sealed.len() as u64 })?;
+        self.store.put_key(tenant, &digest, &algorithm, &sealed, SystemTime::now())?;
+        Ok(UploadedKey { digest, algorithm })
+    }
+
+    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more. Called with the lock of
+    /// uploads held.
+    fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
+        let desired = self.desired();
+        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
+        let refused = match check_upload(&self.store.uploads()?, new, terms) {
+            Ok(()) => return Ok(()),
+            Err(refused) => ControlError::from(refused),
+        };
+        if self.store.has_garbage(&desired, SystemTime::now())? {
+            self.remove_garbage(&Party::Tenant(new.tenant.clone()))?;
+            if check_upload(&self.store.uploads()?, new, terms).is_ok() {
+                return Ok(());
+            }
+        }
+        self.refused_quotas.note(&refused, &desired);
+        Err(refused)
+    }
+
+    /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
+    pub fn collect_garbage(&self) -> Result<(), StoreError> {
+        let _no_upload = self.admitting.lock(&Party::Node);
+        self.remove_garbage(&Party::Node)
+    }
+
+    /// Removes it in the turn of this party. Called with the lock of uploads held.
+    fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
+        let _no_change = self.changing.lock(party);
+        self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
+    }
+
+    pub(super) fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {
+        let NamedUpload { tenant, name, digest } = named;
+        match self.store.upload_size_bytes(&tenant, &digest)? {
+            Some(size_bytes) => Ok(Module { tenant, name, digest, size_bytes }),
+            None => Err(ControlError::NotUploaded { object: ObjectRef::Module { tenant, name }, digest }),
+        }
+    }
+
+    pub(super) fn key(&self, named: NamedUpload<KeyName>) -> Result<Key, ControlError> {
+        let NamedUpload { tenant, name, digest } = named;
+        match self.store.key_algorithm(&tenant, &digest)? {
+            Some(algorithm) => Ok(Key { tenant, name, digest, algorithm }),
+            None => Err(ControlError::NotUploaded { object: ObjectRef::Key { tenant, name }, digest }),
+        }
+    }
+
+    pub(super) fn model(&self, named: NamedUpload<ModelName>) -> Result<Model, ControlError> {
+        let NamedUpload { tenant, name, digest } = named;
+        match self.store.upload_size_bytes(&tenant, &digest)? {
+            Some(size_bytes) => Ok(Model { tenant, name, digest, size_bytes }),
+            None => Err(ControlError::NotUploaded { object: ObjectRef::Model { tenant, name }, digest }),
+        }
+    }
+
+    /// Returns the chain with the sizes of its stages' files filled in.
+    pub(super) fn chain(&self, mut chain: Chain) -> Result<Chain, ControlError> {
+        let object = ObjectRef::from(&chain);
+        for files in chain.stages.iter_mut().filter_map(|stage| stage.files.as_mut()) {
+            match self.store.upload_size_bytes(&chain.tenant, &files.digest)? {
+                Some(size_bytes) => files.size_bytes = size_bytes,
+                None => return Err(ControlError::NotUploaded { object, digest: files.digest }),
+            }
+        }
+        Ok(chain)
+    }
+}
