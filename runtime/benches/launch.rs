@@ -10,6 +10,7 @@ use pinion_builder::initialise::Wishes;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
@@ -37,6 +38,7 @@ fn template(engine: &Engine, module: &str) -> Arc<Template> {
         memory_bytes_max: MEMORY_BYTES_MAX as u64,
         fields: Arc::new([]),
         keys: Arc::new([]),
+        models: Arc::new([]),
     };
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -67,6 +69,7 @@ impl Launchpad<'_> {
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
+            models: ModelGrants::default(),
             keys: KeyGrants::default(),
             offload: None,
             keep_alives: None,

@@ -17,6 +17,7 @@ use pinion_guest::calls::state::{Key, State};
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn, TurnReason};
@@ -116,6 +117,7 @@ fn template(engine: &Engine, wat: &str) -> Arc<Template> {
         memory_bytes_max: MEMORY_BYTES_MAX as u64,
         fields,
         keys: Arc::new([]),
+        models: Arc::new([]),
     };
     let module = wat::parse_str(wat).expect("a module");
     let Built { facts, artifact } = build(&module, &wishes, |_| ()).expect("a module that is taken");
@@ -149,6 +151,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         activation: None,
         terms: SchedulingParams::default(),
         state: grants.clone(),
+        models: ModelGrants::default(),
         keys: KeyGrants::default(),
         offload: None,
         keep_alives: None,

@@ -19,6 +19,7 @@ use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
@@ -69,6 +70,7 @@ fn template(engine: &Engine, module: &str) -> Arc<Template> {
         memory_bytes_max: MEMORY_BYTES_MAX as u64,
         fields: Arc::new([]),
         keys: Arc::new([]),
+        models: Arc::new([]),
     };
     let Built { facts, artifact } = build(&bytes, &wishes, |_| ()).expect("a module that is taken");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
@@ -143,6 +145,7 @@ fn launch(fwps: usize, template: &Arc<Template>, clock: &RunSlot) -> Vec<Launche
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
+            models: ModelGrants::default(),
             keys: KeyGrants::default(),
             offload: None,
             keep_alives: None,

@@ -23,6 +23,7 @@ const WISHES: Wishes<'_> = Wishes {
     memory_bytes_max: 1 << 20,
     fields: Vec::new(),
     keys: Vec::new(),
+    models: Vec::new(),
 };
 
 fn built() -> Built {
@@ -32,6 +33,7 @@ fn built() -> Built {
         memory_bytes_max: WISHES.memory_bytes_max,
         fields: Arc::new([]),
         keys: Arc::new([]),
+        models: Arc::new([]),
     };
     build(&wat::parse_str(ECHO).unwrap(), &wishes, |_| ()).unwrap()
 }

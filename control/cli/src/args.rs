@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use pinion_control::model::{self, ChainName, FieldName, KeyName, TenantName};
+use pinion_control::model::{self, ChainName, FieldName, KeyName, ModelName, TenantName};
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
@@ -143,6 +143,9 @@ pub(crate) enum Command {
         /// For modules: a private key to grant to them; may be given several times
         #[arg(long = "key", value_name = "KEY")]
         keys: Vec<KeyName>,
+        /// For modules: a model to grant to them; may be given several times
+        #[arg(long = "model", value_name = "MODEL")]
+        models: Vec<ModelName>,
         #[command(flatten)]
         builder: Builder,
     },

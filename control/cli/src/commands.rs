@@ -25,7 +25,7 @@ use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::metrics::MetricFilter;
-use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, TenantName};
+use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, ModelName, TenantName};
 
 pub(crate) use self::cert::CertError;
 use crate::args::{Args, Command, CommandLine, Format, Scope};
@@ -138,7 +138,7 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
     match command {
         Command::New { name, template, sdk } => new::run(&name, template, sdk.as_deref(), target.tenant.as_ref()),
         Command::Build { manifest, builder } => build::run(target, &own_manifest(manifest.file)?, builder, output),
-        Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, keys, builder } => {
+        Command::Check { mut files, manifest, config, memory_limit_kib, folder, fields, keys, models, builder } => {
             files.extend(manifest.file);
             let files = or_own_manifest(files)?;
             if config.len() > CONFIG_BYTES_MAX {
@@ -151,6 +151,7 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
                 memory_bytes_max: u64::from(memory_limit_kib) << 10,
                 fields: fields.iter().map(FieldName::as_str).collect(),
                 keys: keys.iter().map(KeyName::as_str).collect(),
+                models: models.iter().map(ModelName::as_str).collect(),
             };
             check::run(target, &check::builder(builder)?, &files, &wishes, output)
         }

@@ -165,11 +165,7 @@ async fn errors_in_the_tables_of_keys_and_models_name_their_line() {
             "",
             ":4: key.site: its bytes are missing: give file, or digest of what was pushed",
         ),
-        (
-            "file = \"cifar.onnx\"",
-            "path = \"cifar.onnx\"",
-            "unknown key `path`, expected `file` or `digest`",
-        ),
+        ("file = \"cifar.onnx\"", "path = \"cifar.onnx\"", "unknown key `path`, expected `file` or `digest`"),
         (
             "keys = [\"site\"]",
             "keys = [\"site\", \"site\"]",

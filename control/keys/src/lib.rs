@@ -32,7 +32,7 @@ pub use tickets::{TICKET_LIFETIME_S, TICKET_OVERHEAD_BYTES, TICKET_PLAIN_BYTES_M
 pub struct ServerKey {
     /// The key.
     pub key: PrivateKey,
-    /// The tickets of all servers with this key. They are new with each upload of a key, and when the node starts.
+    /// The tickets of all servers with this key. They are of this value, and no other one opens them.
     pub tickets: Tickets,
 }
 

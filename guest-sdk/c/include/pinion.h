@@ -27,6 +27,7 @@
 #include <pinion/checksum.h>
 #include <pinion/headers.h>
 #include <pinion/metrics.h>
+#include <pinion/nn.h>
 #include <pinion/state.h>
 
 /** Bytes of a slot. The node leaves 64 free before a received frame, so a frame can have 2,048. The size is an odd number of cache

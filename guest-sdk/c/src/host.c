@@ -96,4 +96,53 @@ int32_t pinion_host_state_delete(int32_t field, const void *key, size_t key_len)
     return pinion_import_state_delete(field, AT(key), LEN(key_len));
 }
 
+/* --- wasi-nn. ---------------------------------------------------------------------------------------------------------------------- */
+
+#define NN_IMPORT(name) __attribute__((import_module("wasi_ephemeral_nn"), import_name(name)))
+
+NN_IMPORT("load_by_name") extern int32_t pinion_import_nn_load_by_name(int32_t name, int32_t len, int32_t graph);
+NN_IMPORT("init_execution_context") extern int32_t pinion_import_nn_init_execution_context(int32_t graph, int32_t context);
+NN_IMPORT("set_input") extern int32_t pinion_import_nn_set_input(int32_t context, int32_t index, int32_t tensor);
+NN_IMPORT("compute") extern int32_t pinion_import_nn_compute(int32_t context);
+NN_IMPORT("get_output")
+extern int32_t pinion_import_nn_get_output(int32_t context, int32_t index, int32_t buffer, int32_t capacity, int32_t size);
+
+/* A tensor as the interface's record. */
+struct record {
+    int32_t shape;
+    int32_t rank;
+    uint8_t element;
+    int32_t data;
+    int32_t len;
+};
+_Static_assert(sizeof(struct record) == 20, "the interface's record");
+
+int32_t pinion_host_nn_load_by_name(const char *name, size_t len, uint32_t *graph)
+{
+    return pinion_import_nn_load_by_name(AT(name), LEN(len), AT(graph));
+}
+
+int32_t pinion_host_nn_init_execution_context(uint32_t graph, uint32_t *context)
+{
+    return pinion_import_nn_init_execution_context((int32_t)graph, AT(context));
+}
+
+int32_t pinion_host_nn_set_input(uint32_t context, uint32_t index, const struct pinion_tensor *tensor)
+{
+    const struct record record = {AT(tensor->shape), LEN(tensor->rank), (uint8_t)tensor->element, AT(tensor->data), LEN(tensor->len)};
+    /* The node reads what the compiler may not have stored yet. */
+    __asm__ volatile("" ::"r"(&record) : "memory");
+    return pinion_import_nn_set_input((int32_t)context, (int32_t)index, AT(&record));
+}
+
+int32_t pinion_host_nn_compute(uint32_t context)
+{
+    return pinion_import_nn_compute((int32_t)context);
+}
+
+int32_t pinion_host_nn_get_output(uint32_t context, uint32_t index, void *data, size_t capacity, uint32_t *size)
+{
+    return pinion_import_nn_get_output((int32_t)context, (int32_t)index, AT(data), LEN(capacity), AT(size));
+}
+
 #endif

@@ -112,5 +112,11 @@ int32_t pinion_host_state_cas(int32_t field, const void *key, size_t key_len, co
 int32_t pinion_host_state_add(int32_t field, const void *key, size_t key_len, int64_t delta, int64_t *sum);
 int32_t pinion_host_state_expire(int32_t field, const void *key, size_t key_len, int64_t ttl_ms);
 int32_t pinion_host_state_delete(int32_t field, const void *key, size_t key_len);
+/* All of these return a number of wasi-nn's errors, of which `enum pinion_nn` names some. */
+int32_t pinion_host_nn_load_by_name(const char *name, size_t len, uint32_t *graph);
+int32_t pinion_host_nn_init_execution_context(uint32_t graph, uint32_t *context);
+int32_t pinion_host_nn_set_input(uint32_t context, uint32_t index, const struct pinion_tensor *tensor);
+int32_t pinion_host_nn_compute(uint32_t context);
+int32_t pinion_host_nn_get_output(uint32_t context, uint32_t index, void *data, size_t capacity, uint32_t *size);
 
 #endif

@@ -26,6 +26,7 @@ void fake_loop_leave_if_inside(void);
 
 /* fake_state.c: sets whether a function is being initialised, which may open fields but not use them. */
 void fake_state_initialising(bool is);
+bool fake_state_is_initialising(void);
 
 /* fake_metrics.c: fails the test for declarations that a node would refuse. */
 void fake_metrics_check(void);

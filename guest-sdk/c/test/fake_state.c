@@ -37,6 +37,11 @@ void fake_state_initialising(bool is)
     is_initialising = is;
 }
 
+bool fake_state_is_initialising(void)
+{
+    return is_initialising;
+}
+
 void pinion_test_grant_state(struct pinion_test_field granted)
 {
     if (granted.value_bytes == 0)

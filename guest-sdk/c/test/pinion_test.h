@@ -110,6 +110,22 @@ struct pinion_test_field {
  *  function is prepared again, which stands for another instance. */
 void pinion_test_grant_state(struct pinion_test_field field);
 
+/** Some bytes. */
+struct pinion_test_bytes {
+    const void *data;
+    size_t len;
+};
+
+/** A model as a test replaces it. */
+struct pinion_test_model {
+    const char *name;
+    /** Makes the model's only output of its inputs, at most `capacity` bytes; returns false if the run fails. */
+    bool (*run)(const struct pinion_test_bytes *inputs, void *output, size_t capacity, size_t *len);
+};
+
+/** Grants the function a model. One of the same name is replaced. */
+void pinion_test_grant_model(struct pinion_test_model model);
+
 /** Returns this instance's value of the metric with this name and these labels, in any order. Fails the test if no such metric is shown. */
 int64_t pinion_test_metric(const char *name, const struct pinion_label *labels);
 /** Returns whether such a metric is shown. */

@@ -91,6 +91,7 @@
 //!     random.rs       fill                      random bytes, fit for keys
 //!     log.rs          error, warn, info, debug  lines for the tenant's log
 //!     metrics.rs      Counter, Gauge            metrics that the node shows
+//!     nn.rs           Model, Tensor             neural networks that the node runs
 //!     keys.rs         Key                       handshakes of TLS that the node signs, session tickets
 //!     state.rs        Field                     data that outlives an instance, or that instances share
 //!     alive.rs        keep_alive_until          keeps an instance that gets no packets
@@ -140,7 +141,7 @@ pub use functions::function::{Function, InitError, PacketFunction};
 pub use functions::looping::{Io, Looping};
 pub use host::alive::{KeepAlive, keep_alive_until};
 pub use host::finish::finish;
-pub use host::{clock, keys, log, metrics, random, state};
+pub use host::{clock, keys, log, metrics, nn, random, state};
 pub use packets::batch::Batch;
 pub use packets::held::Held;
 pub use packets::message::{AnswerTooLong, Message, PAYLOAD_BYTES_MAX};

@@ -307,6 +307,28 @@ fn direction_flag(direction: Direction) -> u16 {
     }
 }
 
+/// What a [`FakeModel`] does with the bytes of its inputs: returns those of its outputs, or none if the run fails.
+type FakeRun = Box<dyn Fn(&[Vec<u8>]) -> Option<Vec<Vec<u8>>>>;
+
+/// A [model](crate::nn), as a test replaces it.
+pub struct FakeModel {
+    pub(crate) name: String,
+    pub(crate) run: FakeRun,
+}
+
+impl FakeModel {
+    /// Returns a model of this name whose outputs are what the closure makes of its inputs, in bytes. With none, the run fails.
+    #[must_use]
+    pub fn new(name: &str, run: impl Fn(&[Vec<u8>]) -> Option<Vec<Vec<u8>>> + 'static) -> Self {
+        Self { name: name.to_owned(), run: Box::new(run) }
+    }
+}
+
+/// Grants a model to the functions of this thread. One of the same name is replaced.
+pub fn grant_model(model: FakeModel) {
+    calls::grant_model(model);
+}
+
 /// How a [`FakeKey`] signs: returns the signature of a message by a scheme, or none if it refuses.
 type FakeSign = Box<dyn Fn(u16, &[u8]) -> Option<Vec<u8>>>;
 

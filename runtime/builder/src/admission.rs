@@ -221,6 +221,17 @@ mod tests {
                 "it imports wasi_snapshot_preview1.sock_accept, which this node does not offer",
             ),
             (
+                module_with(
+                    "(import \"wasi_ephemeral_nn\" \"compute\" (func (param i64) (result i32)))",
+                    "pinion_abi_v3",
+                ),
+                "it imports wasi_ephemeral_nn.compute with another type than (i32) -> i32",
+            ),
+            (
+                module_with("(import \"wasi_ephemeral_nn\" \"load_by_name_with_config\" (func))", "pinion_abi_v3"),
+                "it imports wasi_ephemeral_nn.load_by_name_with_config, which this node does not offer",
+            ),
+            (
                 module_with("(import \"pinion\" \"table\" (table 1 funcref))", "pinion_abi_v3"),
                 "it imports pinion.table",
             ),

@@ -28,6 +28,10 @@ use pinion_abi::{
 use pinion_builder_client::metrics::{self, Metric};
 use pinion_builder_client::protocol::{BuilderMessage, Pool};
 use pinion_guest::calls::keys::{KeyNames, Keys};
+use pinion_guest::calls::nn::{
+    Graphs, NN_COMPUTE, NN_GET_OUTPUT, NN_INIT_EXECUTION_CONTEXT, NN_LOAD_BY_NAME, NN_MODULE, NN_SET_INPUT, NnCall,
+    NnErrno, Tensor,
+};
 use pinion_guest::calls::state::NoState;
 use pinion_guest::calls::{
     self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Poll as PollOneoff, Polled, RANDOM_GET, RandomGet, WASI_MODULE,
@@ -77,6 +81,8 @@ pub struct Wishes {
     pub fields: Arc<[String]>,
     /// The private keys that its stage is granted, by number.
     pub keys: Arc<[String]>,
+    /// The models that its stage is granted, by number.
+    pub models: Arc<[String]>,
 }
 
 /// The result of an initialisation.
@@ -107,6 +113,7 @@ pub struct Guest {
     clock_ns: u64,
     fields: Arc<[String]>,
     keys: Arc<[String]>,
+    models: Arc<[String]>,
     say: fn(&BuilderMessage),
     lines: usize,
     last_line: Option<String>,
@@ -124,6 +131,7 @@ impl Guest {
             clock_ns: CLOCK_BEGIN_NS,
             fields: Arc::new([]),
             keys: Arc::new([]),
+            models: Arc::new([]),
             say: |_| (),
             lines: 0,
             last_line: None,
@@ -272,6 +280,26 @@ impl Host for Guest {
     fn give_way(_: &Caller<'_, Self>) {}
 }
 
+/// A guest that is initialised may learn the numbers of its models, which are the same in all instances. Contexts are an instance's own.
+impl Graphs for Guest {
+    fn graph(&self, name: &[u8]) -> Result<u32, NnErrno> {
+        let number = self.models.iter().position(|model| model.as_bytes() == name);
+        number.map(|number| number as u32).ok_or(NnErrno::NotFound)
+    }
+
+    fn begin(&mut self, _graph: u32) -> Result<u32, NnErrno> {
+        Err(NnErrno::Busy)
+    }
+
+    fn input(&mut self, _context: u32, _index: u32, _tensor: &Tensor) -> Result<&mut [u8], NnErrno> {
+        Err(NnErrno::Busy)
+    }
+
+    fn output(&self, _context: u32, _index: u32) -> Result<&[u8], NnErrno> {
+        Err(NnErrno::Busy)
+    }
+}
+
 impl ResourceLimiter for Guest {
     fn memory_growing(&mut self, _now: usize, wanted: usize, declared_max: Option<usize>) -> wasmtime::Result<bool> {
         let room = &mut self.room;
@@ -305,9 +333,33 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
         .func_wrap(IMPORT_MODULE, IMPORT_YIELD, || ())?
         .func_wrap(IMPORT_MODULE, IMPORT_KEY_SIGN, key_sign)?
         .func_wrap(WASI_MODULE, RANDOM_GET, random_get)?
-        .func_wrap(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
+        .func_wrap(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?
+        .func_wrap(NN_MODULE, NN_LOAD_BY_NAME, |mut caller: Caller<'_, Guest>, name: i32, len: i32, graph: i32| {
+            at_once(&mut caller, NnCall::LoadByName { name, len, graph })
+        })?
+        .func_wrap(NN_MODULE, NN_INIT_EXECUTION_CONTEXT, |mut caller: Caller<'_, Guest>, graph: i32, context: i32| {
+            at_once(&mut caller, NnCall::InitExecutionContext { graph, context })
+        })?
+        .func_wrap(NN_MODULE, NN_SET_INPUT, |mut caller: Caller<'_, Guest>, context: i32, index: i32, tensor: i32| {
+            at_once(&mut caller, NnCall::set_input(context, index, tensor))
+        })?
+        .func_wrap(NN_MODULE, NN_GET_OUTPUT, get_output)?
+        .func_wrap(NN_MODULE, NN_COMPUTE, |_context: i32| NnErrno::Busy as i32)?;
     calls::define(&mut linker)?;
     Ok(linker)
+}
+
+fn get_output(mut caller: Caller<'_, Guest>, context: i32, index: i32, buffer: i32, capacity: i32, size: i32) -> i32 {
+    at_once(&mut caller, NnCall::get_output(context, index, buffer, capacity, size))
+}
+
+/// Does all of a call. An initialisation has no turns, and ends with its CPU time.
+fn at_once(caller: &mut Caller<'_, Guest>, mut call: NnCall) -> i32 {
+    loop {
+        if let Some(errno) = call.step(caller) {
+            return errno;
+        }
+    }
 }
 
 /// Signs nothing: all instances share what an initialisation leaves.
@@ -374,6 +426,7 @@ pub fn initialise(wasm: &[u8], wishes: &Wishes, say: fn(&BuilderMessage)) -> Res
         becomes,
         fields: Arc::clone(&wishes.fields),
         keys: Arc::clone(&wishes.keys),
+        models: Arc::clone(&wishes.models),
         say,
         ..Guest::without_configuration()
     };

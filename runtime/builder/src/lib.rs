@@ -23,6 +23,7 @@ pub mod features;
 pub mod initialise;
 pub mod interruptible;
 pub mod limits;
+pub mod model;
 pub mod progress;
 pub mod refused;
 mod stack;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use pinion_builder::build::build;
 use pinion_builder::initialise::Wishes;
+use pinion_builder::model::{self, BadModel};
 use pinion_builder::refused::{Input, Refused};
 use pinion_builder::{
     CONFIG_BYTES_MAX, FILES_BYTES_MAX, MODULE_BYTES_MAX, admission, confinement, limits, progress, watch,
@@ -17,6 +18,7 @@ use pinion_builder::{
 use pinion_builder_client::EXIT_REFUSED;
 use pinion_builder_client::protocol::BuilderMessage;
 use pinion_guest::files::Bundle;
+use pinion_inference::bounds::MODEL_BYTES_MAX;
 use pinion_text::{SENTENCE_BYTES_MAX, printable, printable_lines};
 
 const MODULE: Input = Input { what: "a module", bytes_max: MODULE_BYTES_MAX };
@@ -44,14 +46,19 @@ struct Limits {
     memory_mib_max: Option<u64>,
 }
 
-impl From<&Limits> for watch::Limits {
-    fn from(given: &Limits) -> Self {
-        let most = Self::default();
+impl Arguments {
+    fn limits(&self) -> watch::Limits {
+        let most = match self.command {
+            Command::Model => watch::Limits::of_model(),
+            _ => watch::Limits::default(),
+        };
+        let given = &self.limits;
         let time = |given: Option<u64>, most: Duration| given.map_or(most, |ms| Duration::from_millis(ms).min(most));
-        Self {
+        watch::Limits {
             cpu_time: time(given.cpu_time_ms_max, most.cpu_time),
             time: time(given.time_ms_max, most.time),
             memory_bytes: given.memory_mib_max.map_or(most.memory_bytes, |mib| (mib << 20).min(most.memory_bytes)),
+            of: most.of,
         }
     }
 }
@@ -62,6 +69,8 @@ enum Command {
     Check,
     /// Check the archive of files on standard input
     CheckFiles,
+    /// Write the form that nodes load of the model on standard input, in ONNX
+    Model,
     /// Build a template from the configuration, the files and the module on standard input
     Build {
         /// Length of the configuration on standard input, in bytes
@@ -79,6 +88,9 @@ enum Command {
         /// A private key that the stage is granted; repeat it in the order of the keys' numbers
         #[arg(long = "key", value_name = "NAME")]
         keys: Vec<String>,
+        /// A model that the stage is granted; repeat it in the order of the models' numbers
+        #[arg(long = "model", value_name = "NAME")]
+        models: Vec<String>,
     },
 }
 
@@ -118,7 +130,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
     limits::impose()?;
     let memory = watch::OwnMemory::open()?;
     confinement::enter()?;
-    watch::begin((&arguments.limits).into(), memory)?;
+    watch::begin(arguments.limits(), memory)?;
     progress::listen();
     match &arguments.command {
         Command::Check => {
@@ -131,7 +143,21 @@ fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
             let archive = read_at_most(FILES_BYTES_MAX)?;
             Ok(archive.map_or_else(|| Err(Refused::Large(FILES)), |archive| bundle(archive).map(|_| ())))
         }
-        Command::Build { config_bytes, files_bytes, memory_bytes_max, fields, keys } => {
+        Command::Model => {
+            // The refusal says what it was.
+            panic::set_hook(Box::new(|_| ()));
+            let Some(onnx) = read_at_most(MODEL_BYTES_MAX)? else { return Ok(Err(BadModel::Large.into())) };
+            match model::import(&onnx) {
+                Ok(form) => {
+                    let mut out = std::io::stdout().lock();
+                    out.write_all(&form)?;
+                    out.flush()?;
+                    Ok(Ok(()))
+                }
+                Err(refused) => Ok(Err(refused.into())),
+            }
+        }
+        Command::Build { config_bytes, files_bytes, memory_bytes_max, fields, keys, models } => {
             if *config_bytes > CONFIG_BYTES_MAX as u64 {
                 return Ok(Err(Refused::Large(CONFIG)));
             }
@@ -145,7 +171,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<Result<(), Refused>> {
                 Err(refused) => return Ok(Err(refused)),
             };
             let (memory_bytes_max, fields, keys) = (*memory_bytes_max, fields.clone().into(), keys.clone().into());
-            let wishes = Wishes { config: config.into(), files, memory_bytes_max, fields, keys };
+            let wishes =
+                Wishes { config: config.into(), files, memory_bytes_max, fields, keys, models: models.clone().into() };
             let Some(wasm) = read_at_most(MODULE_BYTES_MAX)? else { return Ok(Err(Refused::Large(MODULE))) };
             match build(&wasm, &wishes, say) {
                 Ok(built) => {

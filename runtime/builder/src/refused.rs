@@ -12,6 +12,7 @@ use pinion_text::{NAME_BYTES_MAX, SENTENCE_BYTES_MAX, printable};
 
 use crate::FUNCTION_BYTES_MAX;
 use crate::limits::Limit;
+use crate::model::BadModel;
 use crate::progress::At;
 
 /// An input of the builder, and its largest size.
@@ -172,6 +173,14 @@ pub enum Refused {
         /// What the builder was doing.
         at: At,
     },
+    /// It is no model, or none that nodes take.
+    #[error(transparent)]
+    Model(#[from] BadModel),
+    /// The builder has reached a limit that a model has.
+    #[error(
+        "preparing it took more than the {0} that a model may have: it has too many weights or steps, or constants that grow"
+    )]
+    ModelLimit(Limit),
     /// Its memory exceeds its chain's limit from the start.
     #[error("it starts with {needed_kib} KiB of memory, and memory_limit_kib is {limit_kib}: raise it")]
     Memory {

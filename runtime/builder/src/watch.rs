@@ -10,7 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinion_builder_client::protocol::BuilderMessage;
-use pinion_builder_client::{BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX};
+use pinion_builder_client::{
+    BUILD_TIME_MAX, CPU_TIME_MAX, EXIT_REFUSED, MEMORY_BYTES_MAX, MODEL_CPU_TIME_MAX, MODEL_MEMORY_BYTES_MAX,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::limits::Limit;
@@ -29,11 +31,35 @@ pub struct Limits {
     pub time: Duration,
     /// The builder's address space, in bytes.
     pub memory_bytes: u64,
+    /// What the builder works on.
+    pub of: Work,
+}
+
+/// What the builder works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// A module, or files.
+    Module,
+    /// A model.
+    Model,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { cpu_time: CPU_TIME_MAX, time: BUILD_TIME_MAX, memory_bytes: MEMORY_BYTES_MAX }
+        Self { cpu_time: CPU_TIME_MAX, time: BUILD_TIME_MAX, memory_bytes: MEMORY_BYTES_MAX, of: Work::Module }
+    }
+}
+
+impl Limits {
+    /// Returns the limits for a model: lower, as nothing is compiled.
+    #[must_use]
+    pub fn of_model() -> Self {
+        Self {
+            cpu_time: MODEL_CPU_TIME_MAX,
+            time: BUILD_TIME_MAX,
+            memory_bytes: MODEL_MEMORY_BYTES_MAX,
+            of: Work::Model,
+        }
     }
 }
 
@@ -46,7 +72,10 @@ pub fn begin(limits: Limits, memory: OwnMemory) -> std::io::Result<()> {
     thread::Builder::new().name("watch".to_owned()).spawn(move || {
         loop {
             if let Some(limit) = reached(&limits, &memory, began) {
-                let refused = Refused::Limit { limit, at: progress::now() };
+                let refused = match limits.of {
+                    Work::Module => Refused::Limit { limit, at: progress::now() },
+                    Work::Model => Refused::ModelLimit(limit),
+                };
                 let _ = writeln!(std::io::stderr(), "{}", BuilderMessage::Sentence(refused.to_string()).to_line());
                 process::exit(EXIT_REFUSED);
             }
@@ -105,7 +134,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_named_with_its_value() {
-        let Limits { cpu_time, time, memory_bytes } = Limits::default();
+        let Limits { cpu_time, time, memory_bytes, .. } = Limits::default();
         let named = [Limit::CpuTime(cpu_time), Limit::Time(time), Limit::Memory(memory_bytes)].map(|it| it.to_string());
         assert_eq!(named, ["30 s of processor time", "600 s", "4096 MiB of memory"]);
     }

@@ -38,6 +38,7 @@ fn wishes() -> Wishes {
         memory_bytes_max: 1 << 20,
         fields: Arc::new([]),
         keys: Arc::new([]),
+        models: Arc::new([]),
     }
 }
 

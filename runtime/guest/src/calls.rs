@@ -1,11 +1,13 @@
 //! The calls that a guest may make in the builder and in a node: logging, clocks, randomness, its configuration, its state ([`state`]), its
-//! private keys ([`keys`]), and the WASI functions that libc and std need, including those for files. `wait` and `yield`, which exist only in a node, are defined there,
+//! private keys ([`keys`]), models ([`nn`]), and the WASI functions that libc and std need, including those for files. `wait` and `yield`, which
+//! exist only in a node, are defined there,
 //! and so are [`RANDOM_GET`] and [`POLL_ONEOFF`], which in a node may take several turns of the guest.
 //!
 //! Each call takes a time bounded by a constant. An allowance of bytes bounds all calls of one turn together. No call blocks, and none
 //! gives a guest anything that its chain was not granted.
 
 pub mod keys;
+pub mod nn;
 pub mod state;
 mod wasi;
 
@@ -20,6 +22,7 @@ use pinion_text::{SENTENCE_BYTES_MAX, printable};
 use wasmtime::{Caller, Extern, Linker, Memory};
 
 use keys::Keys;
+use nn::Graphs;
 use state::State;
 pub use wasi::poll::{Poll, Polled};
 pub use wasi::random::RandomGet;
@@ -47,7 +50,7 @@ pub enum Asks {
 }
 
 /// What a store provides for the calls of its guest.
-pub trait Host: Send + 'static {
+pub trait Host: Graphs + Send + 'static {
     /// The state granted to the guest's stage.
     type State: State;
 
@@ -122,6 +125,7 @@ pub fn define<T: Host>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
         .func_wrap(IMPORT_MODULE, IMPORT_PANIC, panic::<T>)?;
     keys::define(linker)?;
     state::define(linker)?;
+    nn::define(linker)?;
     wasi::define(linker)
 }
 

@@ -1,5 +1,5 @@
 //! The imports of a guest in a node: those that a guest has anywhere ([`pinion_guest::calls`]), `wait`, `wait_until` and `yield`, and the calls
-//! that may take several turns: `random_get`, `poll_oneoff` and `key_sign`. These are async functions of the engine, which allocate.
+//! of WASI, wasi-nn and for keys that may take several turns. These are async functions of the engine, which allocate.
 //!
 //! The list of imports is the builder's [`pinion_builder::admission`]; a module with any other import is refused before it gets here.
 
@@ -11,6 +11,9 @@ use pinion_abi::{
     DEADLINE_PASSED, Errno, IMPORT_KEY_SIGN, IMPORT_MODULE, IMPORT_WAIT, IMPORT_WAIT_UNTIL, IMPORT_YIELD, LogLevel,
 };
 use pinion_guest::calls::keys::{Keys, Sign};
+use pinion_guest::calls::nn::{
+    NN_COMPUTE, NN_GET_OUTPUT, NN_INIT_EXECUTION_CONTEXT, NN_LOAD_BY_NAME, NN_MODULE, NN_SET_INPUT, NnCall, NnErrno,
+};
 use pinion_guest::calls::{self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Polled, RANDOM_GET, RandomGet, WASI_MODULE};
 use pinion_guest::files::{Files, Space};
 use pinion_keys::Signature;
@@ -35,7 +38,24 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<FwpContext>> {
         .func_wrap(IMPORT_MODULE, IMPORT_YIELD, |caller: Caller<'_, FwpContext>| FwpContext::give_way(&caller))?
         .func_wrap_async(IMPORT_MODULE, IMPORT_KEY_SIGN, key_sign)?
         .func_wrap_async(WASI_MODULE, RANDOM_GET, random_get)?
-        .func_wrap_async(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?;
+        .func_wrap_async(WASI_MODULE, POLL_ONEOFF, poll_oneoff)?
+        .func_wrap_async(NN_MODULE, NN_LOAD_BY_NAME, |caller, (name, len, graph): (i32, i32, i32)| {
+            nn_in_turns(caller, NnCall::LoadByName { name, len, graph })
+        })?
+        .func_wrap_async(NN_MODULE, NN_INIT_EXECUTION_CONTEXT, |caller, (graph, context): (i32, i32)| {
+            nn_in_turns(caller, NnCall::InitExecutionContext { graph, context })
+        })?
+        .func_wrap_async(NN_MODULE, NN_SET_INPUT, |caller, (context, index, tensor): (i32, i32, i32)| {
+            nn_in_turns(caller, NnCall::set_input(context, index, tensor))
+        })?
+        .func_wrap_async(
+            NN_MODULE,
+            NN_GET_OUTPUT,
+            |caller, (context, index, buffer, capacity, size): (i32, i32, i32, i32, i32)| {
+                nn_in_turns(caller, NnCall::get_output(context, index, buffer, capacity, size))
+            },
+        )?
+        .func_wrap_async(NN_MODULE, NN_COMPUTE, nn_compute)?;
     calls::define(&mut linker)?;
     Ok(linker)
 }
@@ -167,6 +187,45 @@ async fn outcome<T>(caller: &mut Caller<'_, FwpContext>, ticket: Ticket<T>) -> R
         caller.data().shared.sleep_until(NEVER_NS);
         end_turn(caller).await;
     }
+}
+
+/// Runs a model. Another thread does that, and the guest sleeps meanwhile, as in `poll_oneoff`.
+fn nn_compute(mut caller: Caller<'_, FwpContext>, (context,): (i32,)) -> InTurns<'_> {
+    Box::new(async move {
+        while !caller.data_mut().charge(0) {
+            end_turn(&mut caller).await;
+        }
+        let computed = compute(&mut caller, context as u32).await;
+        Ok(computed.map_or_else(|errno| errno, |()| NnErrno::Success) as i32)
+    })
+}
+
+async fn compute(caller: &mut Caller<'_, FwpContext>, context: u32) -> Result<(), NnErrno> {
+    let run = caller.data_mut().inference.run(context)?;
+    let offload = caller.data().offload().map_err(|_| NnErrno::Busy)?;
+    let ticket = offload.submit(Kind::Inference, move || run.work()).map_err(|_| NnErrno::Busy)?;
+    let sentence = match outcome(caller, ticket).await {
+        Ok(Ok(outputs)) => {
+            caller.data_mut().inference.done(context, outputs);
+            return Ok(());
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(Panicked) => "the library that runs models failed".to_owned(),
+    };
+    caller.data_mut().log(LogLevel::Error, format!("wasi-nn: {sentence}").as_bytes());
+    Err(NnErrno::RuntimeError)
+}
+
+/// Does a call of wasi-nn that copies, in as many of the guest's turns as that takes.
+fn nn_in_turns(mut caller: Caller<'_, FwpContext>, mut call: NnCall) -> InTurns<'_> {
+    Box::new(async move {
+        loop {
+            if let Some(errno) = call.step(&mut caller) {
+                return Ok(errno);
+            }
+            end_turn(&mut caller).await;
+        }
+    })
 }
 
 impl FwpContext {

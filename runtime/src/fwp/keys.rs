@@ -12,9 +12,12 @@ use pinion_keys::{ServerKey, SignError, Signature, TicketError};
 use super::FwpContext;
 use crate::clock;
 
+/// A key and the name by which it was granted.
+type Grant = (String, Arc<ServerKey>);
+
 /// The keys that a stage is granted, with their names there.
 #[derive(Debug, Clone, Default)]
-pub struct KeyGrants(Option<Arc<[(String, Arc<ServerKey>)]>>);
+pub struct KeyGrants(Option<Arc<[Grant]>>);
 
 impl KeyGrants {
     /// Grants these keys, in the order of their numbers.

@@ -16,6 +16,7 @@
 mod dismantling;
 pub mod end_reason;
 pub mod imports;
+pub mod inference;
 pub mod instance_states;
 pub mod keys;
 mod limit;
@@ -45,6 +46,7 @@ pub(crate) use self::shared::NEVER_NS;
 
 use crate::clock::{self, GuestClock, WallClock};
 use crate::fwp::end_reason::EndReason;
+use crate::fwp::inference::Inference;
 use crate::fwp::keys::KeyGrants;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -67,6 +69,7 @@ pub struct FwpContext {
     /// None if the stage was deployed without files. Boxed, since most stages have none and the rest is touched with every packet.
     pub(crate) files: Option<Box<Files>>,
     pub(crate) state: Grants,
+    pub(crate) inference: Inference,
     pub(crate) clock: GuestClock,
     /// The date that the guest read last.
     pub(crate) wall_clock: WallClock,

@@ -34,6 +34,7 @@ use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture,
 use crate::clock::{GuestClock, TscInstant, WallClock};
 use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
+use crate::fwp::inference::{Inference, ModelGrants};
 use crate::fwp::keys::KeyGrants;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
@@ -72,6 +73,8 @@ pub struct NewFwpSite {
     pub terms: SchedulingParams,
     /// The state that it may use.
     pub state: Grants,
+    /// The models that it may run.
+    pub models: ModelGrants,
     /// The keys that it may have handshakes signed with.
     pub keys: KeyGrants,
     /// What it submits jobs by; without this, nothing is done for it off the data path.
@@ -212,14 +215,15 @@ enum Code {
 
 /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
 async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace: Arc<Pace>) -> Prepared {
-    let NewFwpSite { id, worker, wiring, memory, activation, terms, state, keys, offload, keep_alives, spare, .. } =
-        site;
-    let offload = offload.filter(|_| !keys.is_empty());
+    let NewFwpSite { id, worker, wiring, memory, activation, terms, state, .. } = site;
+    let NewFwpSite { keys, models, offload, keep_alives, spare, .. } = site;
+    let offload = offload.filter(|_| !(keys.is_empty() && models.is_empty()));
     let offload = offload.map(|port| Box::new(FwpOffload::new(port, id, terms.clone())));
     let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
     // Dropped after all that lives there.
     let mut place = spare.new_place();
-    let means = HostCallContext { memory, activation, state, keys, offload, keep_alive, log, clock: terms.guest_clock };
+    let clock = terms.guest_clock;
+    let means = HostCallContext { memory, activation, state, keys, models, offload, keep_alive, log, clock };
     let overwrites = spare.stay().then(|| template.engine().clone());
     let mut store = NewStore::new(store(&template, means, &pace.shared), overwrites);
     let made = make(&template, &mut store, &pace, &mut place).await?;
@@ -335,6 +339,7 @@ struct HostCallContext {
     memory: MemoryAccounts,
     activation: Option<Activation>,
     state: Grants,
+    models: ModelGrants,
     keys: KeyGrants,
     offload: Option<Box<FwpOffload>>,
     keep_alive: Option<KeepAlive>,
@@ -343,7 +348,7 @@ struct HostCallContext {
 }
 
 fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
-    let HostCallContext { memory, activation, state, keys, offload, keep_alive, log, clock } = means;
+    let HostCallContext { memory, activation, state, keys, models, offload, keep_alive, log, clock } = means;
     let holding = Holding::new(memory, template.memory_bytes_max as u64, template.kept_bytes);
     let context = FwpContext {
         joined: false,
@@ -352,6 +357,7 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         log,
         files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
         state,
+        inference: Inference::new(models),
         clock,
         wall_clock: WallClock::default(),
         memory: None,

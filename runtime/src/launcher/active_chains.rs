@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, KeyName, Output, PortName, TenantName};
+use pinion_control::model::{self, ChainName, DesiredState, KeyName, ModelName, Output, PortName, TenantName};
 use pinion_gateway::headers::Vlan;
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
@@ -204,8 +204,8 @@ impl ActiveChains {
         self.chains.values().map(|chain| chain.spec.cache_min as usize * chain.spec.stages.len()).sum()
     }
 
-    /// Brings the chains to the desired state. A chain that changed, or has changed modules or keys, keeps its index and gets a new edition; so does
-    /// one whose class or clock is another by its tenant's terms.
+    /// Brings the chains to the desired state. A chain that changed, or has changed modules, keys or models, keeps its index and gets a new
+    /// edition; so does one whose class or clock is another by its tenant's terms.
     pub fn follow(&mut self, state: &DesiredState) -> Followed {
         let regranted = self.records.tenants.follow(state);
         let (mut warnings, mut changed, mut kept) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -476,6 +476,7 @@ pub fn wishes(chain: &model::Chain, stage: usize) -> Wishes<'_> {
         memory_bytes_max: u64::from(chain.memory_limit_kib) * 1024,
         fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
         keys: spec.keys.iter().map(KeyName::as_str).collect(),
+        models: spec.models.iter().map(ModelName::as_str).collect(),
     }
 }
 

@@ -1,25 +1,29 @@
-//! The keys that chains are granted, loaded for all of a tenant's chains.
+//! The keys and models that chains are granted, loaded for all of a tenant's chains.
 //!
 //! ```text
-//!   control thread   a change needs a key --opened by the control plane--> loaded, as long as the change or a chain in force needs it
+//!   control thread   a change needs one --opened, or prepared by the builder--> loaded, as long as the change or a chain in force needs it
 //!   launcher         a chain that comes into force takes it for its stages
 //! ```
 //!
-//! A key is loaded once for each tenant, so that session tickets of one version of a chain hold for the next.
+//! Each is loaded once for each tenant. So session tickets of one version of a chain hold for the next, and instances share a model.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pinion_control::model::{Chain, DesiredState, Digest, Key, Stage, TenantName};
-use pinion_control::node::UploadedBytes;
+use pinion_control::model::{self, Chain, DesiredState, Digest, Key, KeyName, ModelName, ObjectRef, Stage, TenantName};
+use pinion_control::node::{Refusal, UploadedBytes};
+use pinion_inference::Model;
 use pinion_keys::ServerKey;
 
+use crate::containment::contained;
+use crate::fwp::inference::ModelGrants;
 use crate::fwp::keys::KeyGrants;
 
 /// What identifies something that a tenant has uploaded.
-pub type Uploaded = (TenantName, Digest);
+type Uploaded = (TenantName, Digest);
 
-/// The loaded keys; see the module.
+/// The loaded keys and models; see the module.
 #[derive(Default)]
 pub struct GrantedObjects {
     loaded: Mutex<Loaded>,
@@ -27,9 +31,12 @@ pub struct GrantedObjects {
 
 #[derive(Default)]
 struct Loaded {
-    keys: HashMap<Uploaded, (LoadNumber, Arc<ServerKey>)>,
+    keys: Objects<ServerKey>,
+    models: Objects<Model>,
     loads: u64,
 }
+
+type Objects<T> = HashMap<Uploaded, (LoadNumber, Arc<T>)>;
 
 /// Tells an object from others of the same name, and from the same one that was loaded at another time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +47,8 @@ struct LoadNumber(u64);
 pub struct StageGrants {
     /// The keys that it may have handshakes signed with.
     pub keys: KeyGrants,
+    /// The models that it may run.
+    pub models: ModelGrants,
     /// What they are, whatever they are called.
     numbers: Vec<LoadNumber>,
 }
@@ -51,46 +60,76 @@ impl PartialEq for StageGrants {
     }
 }
 
-/// Returns the keys of a chain's stages that the state has.
-fn keys_of<'s>(state: &'s DesiredState, chain: &'s Chain) -> impl Iterator<Item = &'s Arc<Key>> {
-    let names = chain.stages.iter().flat_map(|stage| &stage.keys);
-    names.filter_map(|name| state.key(&chain.tenant, name))
+/// Keys and models that chains need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrantNeeds {
+    keys: BTreeSet<Uploaded>,
+    models: BTreeSet<Uploaded>,
 }
 
-fn uploaded(key: &Key) -> Uploaded {
-    (key.tenant.clone(), key.digest)
+impl GrantNeeds {
+    /// Adds what a chain of the state needs.
+    pub fn add_chain(&mut self, state: &DesiredState, chain: &Chain) {
+        self.keys.extend(keys_of(state, chain).map(|key| (key.tenant.clone(), key.digest)));
+        self.models.extend(models_of(state, chain).map(|model| (model.tenant.clone(), model.digest)));
+    }
+
+    /// Adds what others need.
+    pub fn add(&mut self, other: &Self) {
+        self.keys.extend(other.keys.iter().cloned());
+        self.models.extend(other.models.iter().cloned());
+    }
+}
+
+/// Returns the keys of a chain's stages that the state has.
+fn keys_of<'s>(state: &'s DesiredState, chain: &'s Chain) -> impl Iterator<Item = &'s Key> {
+    let names = chain.stages.iter().flat_map(|stage| &stage.keys);
+    names.filter_map(|name| state.key(&chain.tenant, name)).map(|key| &**key)
+}
+
+/// Returns the models of a chain's stages that the state has.
+fn models_of<'s>(state: &'s DesiredState, chain: &'s Chain) -> impl Iterator<Item = &'s model::Model> {
+    let names = chain.stages.iter().flat_map(|stage| &stage.models);
+    names.filter_map(|name| state.model(&chain.tenant, name)).map(|model| &**model)
 }
 
 impl GrantedObjects {
-    /// Returns the keys that a chain of the state needs.
-    pub fn needs(state: &DesiredState, chain: &Chain) -> BTreeSet<Uploaded> {
-        keys_of(state, chain).map(|key| uploaded(key)).collect()
-    }
-
     /// Returns whether all of these are loaded.
     #[must_use]
-    pub fn has_all(&self, needed: &BTreeSet<Uploaded>) -> bool {
+    pub fn has_all(&self, needs: &GrantNeeds) -> bool {
         let loaded = self.loaded();
-        needed.iter().all(|uploaded| loaded.keys.contains_key(uploaded))
+        needs.keys.iter().all(|key| loaded.keys.contains_key(key))
+            && needs.models.iter().all(|model| loaded.models.contains_key(model))
     }
 
-    /// Loads what a chain of the state needs and is not loaded. Returns whether something was loaded.
+    /// Loads what a chain of the state needs and is not loaded. `prepare` has the builder make the form of a model that is loaded. Returns
+    /// whether something was loaded.
     ///
     /// # Errors
-    /// A sentence for the operator.
-    pub fn load(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Result<bool, String> {
+    /// Why something cannot be loaded, with its name.
+    pub fn load(
+        &self,
+        state: &DesiredState,
+        chain: &Chain,
+        uploads: &dyn UploadedBytes,
+        prepare: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+    ) -> Result<bool, Refusal> {
         let mut has_loaded = false;
         for key in keys_of(state, chain) {
-            if self.loaded().keys.contains_key(&uploaded(key)) {
-                continue;
+            let uploaded = (key.tenant.clone(), key.digest);
+            if !self.loaded().keys.contains_key(&uploaded) {
+                let opened = ServerKey::new(uploads.key(key).map_err(Refusal::Failed)?);
+                self.loaded().add(|loaded| &mut loaded.keys, uploaded, opened);
+                has_loaded = true;
             }
-            let opened = Arc::new(ServerKey::new(uploads.key(key)?));
-            let mut loaded = self.loaded();
-            loaded.loads += 1;
-            let number = LoadNumber(loaded.loads);
-            // Another change may have loaded it meanwhile: its tickets are those that count.
-            loaded.keys.entry(uploaded(key)).or_insert((number, opened));
-            has_loaded = true;
+        }
+        for model in models_of(state, chain) {
+            let uploaded = (model.tenant.clone(), model.digest);
+            if !self.loaded().models.contains_key(&uploaded) {
+                let read = read_model(model, uploads, &prepare)?;
+                self.loaded().add(|loaded| &mut loaded.models, uploaded, read);
+                has_loaded = true;
+            }
         }
         Ok(has_loaded)
     }
@@ -100,27 +139,74 @@ impl GrantedObjects {
     /// # Errors
     /// A sentence for the chain's tenant, if something is not loaded.
     pub fn of_chain(&self, state: &DesiredState, chain: &Chain) -> Result<Vec<StageGrants>, String> {
-        let loaded = self.loaded();
+        let (loaded, tenant) = (self.loaded(), &chain.tenant);
         let of_stage = |stage: &Stage| {
-            let (mut keys, mut numbers) = (Vec::new(), Vec::new());
-            for name in &stage.keys {
-                let key = state.key(&chain.tenant, name).and_then(|key| loaded.keys.get(&uploaded(key)));
-                let (number, key) = key.ok_or_else(|| format!("its key {name} is not loaded"))?;
-                keys.push((name.to_string(), Arc::clone(key)));
-                numbers.push(*number);
-            }
-            Ok(StageGrants { keys: KeyGrants::new(keys), numbers })
+            let mut numbers = Vec::new();
+            let digest = |name: &KeyName| state.key(tenant, name).map(|key| key.digest);
+            let keys = taken("key", tenant, &stage.keys, digest, &loaded.keys, &mut numbers)?;
+            let digest = |name: &ModelName| state.model(tenant, name).map(|model| model.digest);
+            let models = taken("model", tenant, &stage.models, digest, &loaded.models, &mut numbers)?;
+            Ok(StageGrants { keys: KeyGrants::new(keys), models: ModelGrants::new(models), numbers })
         };
         chain.stages.iter().map(of_stage).collect()
     }
 
     /// Unloads all but these. Instances keep what they were granted.
-    pub fn retain(&self, needed: &BTreeSet<Uploaded>) {
-        self.loaded().keys.retain(|uploaded, _| needed.contains(uploaded));
+    pub fn retain(&self, needs: &GrantNeeds) {
+        let mut loaded = self.loaded();
+        loaded.keys.retain(|key, _| needs.keys.contains(key));
+        loaded.models.retain(|model, _| needs.models.contains(model));
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Loaded {
+    /// Adds an object, unless another change has loaded it meanwhile: that one's tickets are those that count.
+    fn add<T>(&mut self, objects: impl Fn(&mut Self) -> &mut Objects<T>, uploaded: Uploaded, object: T) {
+        self.loads += 1;
+        let number = LoadNumber(self.loads);
+        objects(self).entry(uploaded).or_insert_with(|| (number, Arc::new(object)));
+    }
+}
+
+/// Returns objects by the names that a stage has for them, and adds their numbers.
+fn taken<N: Display, T>(
+    what: &str,
+    tenant: &TenantName,
+    names: &[N],
+    digest: impl Fn(&N) -> Option<Digest>,
+    objects: &Objects<T>,
+    numbers: &mut Vec<LoadNumber>,
+) -> Result<Vec<(String, Arc<T>)>, String> {
+    let object = |name: &N| {
+        let found = digest(name).and_then(|digest| objects.get(&(tenant.clone(), digest)));
+        let (number, object) = found.ok_or_else(|| format!("its {what} {name} is not loaded"))?;
+        numbers.push(*number);
+        Ok((name.to_string(), Arc::clone(object)))
+    };
+    names.iter().map(object).collect()
+}
+
+fn read_model(
+    model: &model::Model,
+    uploads: &dyn UploadedBytes,
+    prepare: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+) -> Result<Model, Refusal> {
+    let object = ObjectRef::from(model);
+    let onnx = uploads.model(model).map_err(Refusal::Failed)?;
+    let form = prepare(&onnx).map_err(|refusal| match refusal {
+        Refusal::Invalid(reason) => Refusal::Invalid(format!("{object}: {reason}")),
+        Refusal::Failed(reason) => Refusal::Failed(format!("{object}: {reason}")),
+        other => other,
+    })?;
+    // The library may panic.
+    let failed = |reason: &dyn Display| Refusal::Failed(format!("{object} does not load: {reason}"));
+    match contained(|| Model::load(&form)) {
+        Ok(loaded) => loaded.map_err(|error| failed(&error)),
+        Err(panicked) => Err(failed(&panicked)),
     }
 }
 
@@ -181,12 +267,27 @@ pub(super) mod fake {
         };
         DesiredState::default().apply(&change).unwrap().state
     }
+
+    /// Loads the keys of a chain.
+    pub(in crate::launcher) fn load(
+        granted: &GrantedObjects,
+        state: &DesiredState,
+        chain: &Chain,
+    ) -> Result<bool, Refusal> {
+        granted.load(state, chain, &Uploads, |_| unreachable!("no stage has models"))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fake::{Uploads, digest, state};
+    use super::fake::{digest, load, state};
     use super::*;
+
+    fn needs(state: &DesiredState, chain: &Chain) -> GrantNeeds {
+        let mut needs = GrantNeeds::default();
+        needs.add_chain(state, chain);
+        needs
+    }
 
     fn chains(state: &DesiredState) -> Vec<&Chain> {
         state.chains().values().map(|chain| &**chain).collect()
@@ -197,25 +298,25 @@ mod tests {
         let (granted, state) = (GrantedObjects::default(), state(&["a", "b"], digest(0)));
         let [a, b] = chains(&state)[..] else { panic!("there are two chains") };
         assert_eq!(granted.of_chain(&state, a).err().as_deref(), Some("its key site is not loaded"));
-        assert!(!granted.has_all(&GrantedObjects::needs(&state, a)));
-        assert_eq!(granted.load(&state, a, &Uploads), Ok(true));
-        assert_eq!(granted.load(&state, b, &Uploads), Ok(false), "it is there");
+        assert!(!granted.has_all(&needs(&state, a)));
+        assert_eq!(load(&granted, &state, a), Ok(true));
+        assert_eq!(load(&granted, &state, b), Ok(false), "it is there");
         let [of_a, of_b] = [a, b].map(|chain| granted.of_chain(&state, chain).unwrap());
         assert!(of_a == of_b);
         assert!(!of_a[0].keys.is_empty());
         // As when a chain is deleted.
-        granted.retain(&GrantedObjects::needs(&state, b));
+        granted.retain(&needs(&state, b));
         assert!(granted.of_chain(&state, b).unwrap() == of_b);
-        granted.retain(&BTreeSet::new());
+        granted.retain(&GrantNeeds::default());
         assert!(granted.of_chain(&state, b).is_err());
-        granted.load(&state, b, &Uploads).unwrap();
+        load(&granted, &state, b).unwrap();
         assert!(granted.of_chain(&state, b).unwrap() != of_b, "its tickets are new");
     }
 
     #[test]
     fn a_key_that_cannot_be_read_keeps_its_chain_out_of_force_with_the_reason() {
         let (granted, state) = (GrantedObjects::default(), state(&["a"], Digest::of(b"a key that is lost")));
-        assert_eq!(granted.load(&state, chains(&state)[0], &Uploads), Err("the store has lost it".to_owned()));
+        assert_eq!(load(&granted, &state, chains(&state)[0]), Err(Refusal::Failed("the store has lost it".to_owned())));
         assert!(granted.of_chain(&state, chains(&state)[0]).is_err());
     }
 }

@@ -41,7 +41,7 @@ use self::active_chains::ChainEntry;
 pub use self::active_chains::{ActiveChains, ChainRecords, keys, wishes};
 use self::bans::Bans;
 use self::following::{Change, Draining, Following};
-pub use self::granted_objects::{GrantedObjects, StageGrants, Uploaded};
+pub use self::granted_objects::{GrantNeeds, GrantedObjects, StageGrants};
 pub use self::inbox::{LauncherInbox, Orders, Receivers, WakeHandle, Yielded};
 pub use self::index_allocator::{IndexAllocator, per_worker, stages_max};
 pub use self::instances::Instances;

@@ -136,7 +136,7 @@ fn assemble_parts(
     let mut threads = ThreadPlans::new(&plan);
     let offload = Arc::new(Offload::new(config.offload_limits()));
     let Joined { lines, receivers, orders, observer, mmas, activations, turns, invoke, mut dispatchers } =
-        data_plane(config, &plan, &mut threads, &engines, &mut clock, ports, pool, &offload)?;
+        data_plane(config, &plan, &mut threads, &engines, &mut clock, (ports, pool), &offload)?;
     let status_table = Arc::new(StatusTable::new(Arc::clone(observer.chain_drops())));
     let journal = Arc::<Journal>::default();
     let (log, log_drain) = log::hub(Arc::clone(&journal));

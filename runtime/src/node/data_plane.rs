@@ -216,8 +216,8 @@ impl Node for DataPlane {
         self.parts.workshop.check_files(archive)
     }
 
-    fn admit_model(&self, _onnx: &[u8]) -> Result<(), Refusal> {
-        Ok(())
+    fn admit_model(&self, onnx: &[u8]) -> Result<(), Refusal> {
+        self.parts.workshop.check_model(onnx)
     }
 
     fn build(

@@ -1,4 +1,4 @@
-//! Templates, files and keys that changes under way hold, so that nothing removes or unloads them before the changes are made.
+//! Templates, files, keys and models that changes under way hold, so that nothing removes or unloads them before the changes are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pinion_control::model::{Chain, ChainKey, DesiredState, Digest};
 use pinion_control::node::Hold;
 
-use crate::launcher::{self, GrantedObjects, LoadedTemplate, Uploaded};
+use crate::launcher::{self, GrantNeeds, LoadedTemplate};
 use crate::templates::artifacts::TemplateKey;
 
 /// What chains need of what the node derives from uploads, or loads of them.
@@ -15,8 +15,8 @@ pub(super) struct Needs {
     pub(super) keys: BTreeSet<TemplateKey>,
     /// Archives of stages' files.
     pub(super) files: BTreeSet<Digest>,
-    /// Keys.
-    pub(super) granted: BTreeSet<Uploaded>,
+    /// Keys and models.
+    pub(super) granted: GrantNeeds,
 }
 
 impl Needs {
@@ -30,7 +30,7 @@ impl Needs {
         for chain in chains {
             needs.keys.extend(launcher::keys(state, chain).into_iter().flatten());
             needs.files.extend(chain.stages.iter().filter_map(|stage| Some(stage.files.as_ref()?.digest)));
-            needs.granted.extend(GrantedObjects::needs(state, chain));
+            needs.granted.add_chain(state, chain);
         }
         needs
     }
@@ -90,7 +90,7 @@ impl HeldTemplates {
         for held in self.holds().needs.values() {
             needs.keys.extend(&held.needs.keys);
             needs.files.extend(&held.needs.files);
-            needs.granted.extend(held.needs.granted.iter().cloned());
+            needs.granted.add(&held.needs.granted);
         }
     }
 

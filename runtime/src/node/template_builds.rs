@@ -1,9 +1,11 @@
-//! Builds the templates that a desired state needs and that are missing or damaged, and loads the keys that its chains are granted.
+//! Builds the templates that a desired state needs and that are missing or damaged, and loads the keys and models that its chains
+//! are granted.
 //!
 //! The control plane calls it before a state is applied. Templates stay, across restarts too, as long as a chain needs them or a change
 //! under way holds them. Several are built at a time, each by a builder process of its own, and tenants take turns at the builders.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -51,7 +53,7 @@ pub struct TemplateBuildsParts {
     pub bundles: Arc<Bundles>,
     /// The templates that are loaded.
     pub loaded: Arc<LoadedTemplates>,
-    /// The keys that are loaded.
+    /// The keys and models that are loaded.
     pub granted: Arc<GrantedObjects>,
     /// Receives what guests log while their templates are built.
     pub log: LogHub,
@@ -82,7 +84,12 @@ impl Task<'_> {
 /// Returns the refusal of a stage's template with chain, stage and module named in its sentence.
 fn named(chain: &Chain, stage: usize, refusal: Refusal) -> Refusal {
     let Chain { tenant, name, stages, .. } = chain;
-    let say = |text: String| format!("chain {tenant}/{name}: stage {stage} ({}): {text}", stages[stage].module);
+    said_of(&format_args!("chain {tenant}/{name}: stage {stage} ({})", stages[stage].module), refusal)
+}
+
+/// Returns the refusal with a subject in its sentence.
+fn said_of(subject: &dyn Display, refusal: Refusal) -> Refusal {
+    let say = |text: String| format!("{subject}: {text}");
     match refusal {
         Refusal::Invalid(text) => Refusal::Invalid(say(text)),
         Refusal::Unfit(text) => Refusal::Unfit(say(text)),
@@ -118,7 +125,7 @@ impl TemplateBuilds {
         self.has_built.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns whether a template, files or keys that these chains of the state need are missing, as far as that is known without reading
+    /// Returns whether a template, files, keys or models that these chains of the state need are missing, as far as that is known without reading
     /// templates, or not loaded.
     #[must_use]
     pub fn lacks(&self, state: &DesiredState, chains: &BTreeSet<ChainKey>) -> bool {
@@ -148,6 +155,14 @@ impl TemplateBuilds {
         self.parts.builder.check(wasm).map_err(refusal)
     }
 
+    /// Reads a model in the builder.
+    ///
+    /// # Errors
+    /// Returns why the model is refused.
+    pub fn check_model(&self, onnx: &[u8]) -> Result<(), Refusal> {
+        self.parts.builder.model(onnx).map(|_| ()).map_err(refusal)
+    }
+
     /// Validates the archive of a stage's files in the builder.
     ///
     /// # Errors
@@ -156,7 +171,8 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys, for as long as they are held. Returns the chains for
+    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys and models, for as
+    /// long as they are held. Returns the chains for
     /// which that failed, in the order of their names.
     pub fn build(
         &self,
@@ -193,9 +209,13 @@ impl TemplateBuilds {
 
     /// Loads what a chain is granted, and notes that a state has to be followed for that.
     fn load_granted(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
-        let Chain { tenant, name, .. } = chain;
-        let loaded = self.parts.granted.load(state, chain, uploads);
-        let has_loaded = loaded.map_err(|reason| Refusal::Failed(format!("chain {tenant}/{name}: {reason}")))?;
+        let prepare = |onnx: &[u8]| {
+            let _turn = self.turns.wait(&chain.tenant);
+            self.parts.builder.model(onnx).map_err(refusal)
+        };
+        let has_loaded = self.parts.granted.load(state, chain, uploads, prepare);
+        let has_loaded =
+            has_loaded.map_err(|refusal| said_of(&format_args!("chain {}/{}", chain.tenant, chain.name), refusal))?;
         self.has_built.fetch_or(has_loaded, Ordering::Relaxed);
         Ok(())
     }
@@ -315,9 +335,9 @@ impl TemplateBuilds {
 
     fn build_one(&self, task: &Task<'_>, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
         let wasm = uploads.wasm(task.module).map_err(Refusal::Failed)?;
-        let Wishes { config, files, memory_bytes_max, fields, keys, .. } = task.wishes();
+        let Wishes { config, files, memory_bytes_max, fields, keys, models, .. } = task.wishes();
         let archive = files.map(|files| uploads.files(files)).transpose().map_err(Refusal::Failed)?;
-        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields, keys };
+        let wishes = process::Wishes { config, files: archive.as_deref(), memory_bytes_max, fields, keys, models };
         let mut log = self.parts.log.log(Origin {
             tenant: task.chain.tenant.clone(),
             chain: task.chain.name.clone(),
@@ -379,7 +399,7 @@ impl TemplateBuilds {
         }
     }
 
-    /// Removes templates and files that no chain of the state needs and no change holds, and unloads keys.
+    /// Removes templates and files that no chain of the state needs and no change holds, and unloads keys and models.
     pub fn clear_up(&self, state: &DesiredState) {
         let mut wanted = Needs::of_chains(state, state.chains().values());
         self.held.add_to(&mut wanted);

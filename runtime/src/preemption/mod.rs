@@ -16,7 +16,7 @@
 //! some quanta later.
 
 mod look_cost;
-mod sched_slice;
+pub(crate) mod sched_slice;
 mod tick_interval;
 
 use std::num::NonZeroU64;

@@ -15,7 +15,7 @@ use libc::{c_long, sched_attr};
 ///
 /// # Errors
 /// The kernel's error.
-pub(super) fn set_slice(slice: Duration) -> io::Result<()> {
+pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
     let attributes = sched_attr { sched_runtime: slice.as_nanos() as u64, ..attributes()? };
     // SAFETY: the call reads a structure that outlives it and contains its own size.
     done(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) })

@@ -60,6 +60,8 @@ pub struct Wishes<'a> {
     pub fields: Vec<&'a str>,
     /// The names of the private keys that the stage is granted. Which keys these are makes no other template.
     pub keys: Vec<&'a str>,
+    /// The names of the models that the stage is granted, likewise.
+    pub models: Vec<&'a str>,
 }
 
 /// What a template is built from, besides the engine's settings.
@@ -70,17 +72,17 @@ pub struct TemplateKey {
 }
 
 impl TemplateKey {
-    /// Returns the key of a module's template for a tenant, a configuration, files, limits, fields of state and names of keys.
+    /// Returns the key of a module's template for a tenant, a configuration, files, limits, fields of state and names of keys and models.
     #[must_use]
     pub fn new(module: Digest, wishes: &Wishes<'_>) -> Self {
         let files = wishes.files.map_or(&[][..], |files| files.digest.as_bytes());
-        // Unambiguous: names have no line breaks, and the lengths say where the configuration begins, which comes last.
-        let (fields, keys) = (wishes.fields.join("\n"), wishes.keys.join("\n"));
-        let tenant = wishes.tenant.as_bytes();
-        let lengths = [files.len(), fields.len(), keys.len(), tenant.len()].map(|len| (len as u64).to_le_bytes());
+        // Unambiguous: names have no line breaks, and the lengths say where each part begins.
+        let names = [&wishes.fields, &wishes.keys, &wishes.models].map(|names| names.join("\n"));
+        let [fields, keys, models] = names.each_ref().map(String::as_bytes);
+        let parts = [files, fields, keys, models, wishes.tenant.as_bytes(), wishes.config];
+        let lengths = parts.map(|part| (part.len() as u64).to_le_bytes());
         let numbers = [&wishes.memory_bytes_max.to_le_bytes()[..], lengths.as_flattened()];
-        let names = [fields.as_bytes(), keys.as_bytes()];
-        let text = [numbers.concat(), [files, names[0], names[1], tenant, wishes.config].concat()].concat();
+        let text = [numbers.concat(), parts.concat()].concat();
         Self { module, wishes: Digest::of(&text) }
     }
 
@@ -337,6 +339,7 @@ mod tests {
         memory_bytes_max: 1 << 20,
         fields: Vec::new(),
         keys: Vec::new(),
+        models: Vec::new(),
     };
 
     fn open(folder: &Path) -> Artifacts {
@@ -442,6 +445,7 @@ mod tests {
         assert_ne!(with_files[0], with_files[1]);
         let with_state = Wishes { fields: vec!["counters"], ..WISHES };
         let with_key = Wishes { keys: vec!["counters"], ..WISHES };
+        let with_model = Wishes { models: vec!["counters"], ..WISHES };
         for other in [
             TemplateKey::new(Digest::of(b"another"), &WISHES),
             TemplateKey::new(*key().module(), &Wishes { tenant: "lab", ..WISHES }),
@@ -449,6 +453,7 @@ mod tests {
             TemplateKey::new(*key().module(), &less),
             TemplateKey::new(*key().module(), &with_state),
             TemplateKey::new(*key().module(), &with_key),
+            TemplateKey::new(*key().module(), &with_model),
             with_files[0],
         ] {
             assert!(!artifacts.has(&other));

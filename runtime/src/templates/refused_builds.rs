@@ -88,6 +88,7 @@ mod tests {
             memory_bytes_max: 0,
             fields: Vec::new(),
             keys: Vec::new(),
+            models: Vec::new(),
         };
         TemplateKey::new(Digest::of(b"a module"), &wishes)
     }

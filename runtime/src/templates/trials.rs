@@ -282,6 +282,7 @@ mod tests {
             memory_bytes_max: 1 << 20,
             fields: Vec::new(),
             keys: Vec::new(),
+            models: Vec::new(),
         };
         TemplateKey::new(Digest::of(module.as_bytes()), &wishes)
     }

@@ -25,6 +25,7 @@ use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, FwpContext, NewFwpSite, Preparation, Turn};
@@ -61,6 +62,9 @@ pub(crate) struct Bench {
     pub(crate) terms: SchedulingParams,
     /// State that FWPs to be launched may use, by these names.
     pub(crate) state: Grants,
+    /// Models that FWPs to be launched may run, and their names.
+    pub(crate) models: ModelGrants,
+    pub(crate) model_names: Arc<[String]>,
     /// Private keys that FWPs to be launched may use, and their names.
     pub(crate) keys: KeyGrants,
     pub(crate) key_names: Arc<[String]>,
@@ -114,6 +118,8 @@ impl Bench {
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
+            models: ModelGrants::default(),
+            model_names: Arc::new([]),
             keys: KeyGrants::default(),
             key_names: Arc::new([]),
             offload: None,
@@ -169,6 +175,7 @@ impl Bench {
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
+            models: self.models.clone(),
             keys: self.keys.clone(),
             offload: self.offload.clone(),
             keep_alives: self.keep_alives.clone(),
@@ -195,6 +202,7 @@ impl Bench {
             memory_bytes_max: memory_bytes_max as u64,
             fields: Arc::clone(&self.fields),
             keys: Arc::clone(&self.key_names),
+            models: Arc::clone(&self.model_names),
         };
         let built = build(&wat::parse_str(wat).unwrap(), &wishes, |_| ());
         let Built { facts, artifact } = built.map_err(|refused| EndReason::NotInstantiated(refused.to_string()))?;

@@ -12,6 +12,7 @@ use pinion_guest::settings;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Endpoint, Wiring};
 use pinion_runtime::fwp::imports;
+use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
@@ -88,6 +89,7 @@ pub(crate) fn build_templates(folder: &Path) -> anyhow::Result<()> {
             memory_bytes_max: MEMORY_BYTES_MAX as u64,
             fields: Arc::new([]),
             keys: Arc::new([]),
+            models: Arc::new([]),
         };
         let Built { facts, artifact } = build_with(config()?, &module, &wishes, |_| ())?;
         let [facts_path, native_path] = files_of(folder, function);
@@ -152,6 +154,7 @@ impl House {
             terms: SchedulingParams::default(),
             state: Grants::default(),
             keys: KeyGrants::default(),
+            models: ModelGrants::default(),
             offload: None,
             keep_alives: None,
             spare: self.spare.clone(),

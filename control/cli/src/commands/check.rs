@@ -113,8 +113,7 @@ pub(super) fn module(path: &Path) -> Result<Vec<u8>, BadInput> {
     Ok(wasm)
 }
 
-/// Checks everything that manifests define: files, modules, keys and chains in turn, in the order in which `pinion apply`
-/// makes the node do it.
+/// Checks everything that manifests define: keys, files, modules, models and chains in turn.
 pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyhow::Result<Vec<Taken>> {
     consistent(contents)?;
     for files in &contents.files {
@@ -122,6 +121,9 @@ pub(super) fn contents(builder: &process::Builder, contents: &Contents) -> anyho
     }
     for file in &contents.modules {
         taken_or(builder.check(&file.wasm), module_of(file))?;
+    }
+    for file in &contents.models {
+        taken_or(builder.model(&file.onnx), model_of(file))?;
     }
     let mut taken = Vec::new();
     for chain in &contents.chains {
@@ -212,6 +214,7 @@ fn of_chain(builder: &process::Builder, contents: &Contents, chain: &Chain) -> a
             memory_bytes_max: u64::from(chain.memory_limit_kib) << 10,
             fields: spec.state.iter().map(|grant| grant.field.as_str()).collect(),
             keys: spec.keys.iter().map(KeyName::as_str).collect(),
+            models: spec.models.iter().map(ModelName::as_str).collect(),
         };
         let name = format!("chain {}/{}: stage {at} ({})", chain.tenant, chain.name, spec.module);
         let found = stage(builder, name, &File { path: &file.path, wasm: &file.wasm }, wishes)?;

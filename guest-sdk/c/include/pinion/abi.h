@@ -196,6 +196,37 @@ enum pinion_flow_end {
 /** `state_delete(field: i32, key: i32, key_len: i32) -> i32`: removes an entry. */
 #define PINION_IMPORT_STATE_DELETE "state_delete"
 
+/** `key_open(name: i32, len: i32) -> i32`: returns the number of the stage's private key of that name. The only call for keys that is allowed in
+ *  `pinion_init`. The number is the same in all instances. */
+#define PINION_IMPORT_KEY_OPEN "key_open"
+
+/** `key_sign(key: i32, scheme: i32, message: i32, len: i32, signature: i32, capacity: i32) -> i32`: signs a message by a scheme of TLS (RFC
+ *  8446, section 4.2.3), and returns the signature's length, at most `PINION_KEY_SIGNATURE_BYTES_MAX`. The message is the content of a
+ *  CertificateVerify of TLS 1.3 (section 4.4.3), or the randoms and the parameters of a ServerKeyExchange of TLS 1.2 with x25519, secp256r1
+ *  or secp384r1 (RFC 8422, section 5.4); others get `pinion_errno.Refused`. The guest is suspended until another thread has signed. */
+#define PINION_IMPORT_KEY_SIGN "key_sign"
+
+/** `ticket_seal(key: i32, plain: i32, len: i32, sealed: i32, capacity: i32) -> i32`: seals the content of a session ticket, at most
+ *  `PINION_TICKET_PLAIN_BYTES_MAX`, and returns the ticket's length, which is by `PINION_TICKET_OVERHEAD_BYTES` greater. All instances with this key open
+ *  it, for six hours at least. */
+#define PINION_IMPORT_TICKET_SEAL "ticket_seal"
+
+/** `ticket_open(key: i32, sealed: i32, len: i32, plain: i32, capacity: i32) -> i32`: opens a session ticket, and returns its content's length.
+ *  One that has expired, was forged, or is of another key gets `pinion_errno.Refused`. */
+#define PINION_IMPORT_TICKET_OPEN "ticket_open"
+
+/** Longest message that is signed, in bytes; no handshake has a longer one. */
+#define PINION_KEY_MESSAGE_BYTES_MAX 256
+
+/** Longest signature, in bytes. */
+#define PINION_KEY_SIGNATURE_BYTES_MAX 512
+
+/** Longest content of a session ticket, in bytes. */
+#define PINION_TICKET_PLAIN_BYTES_MAX 4096
+
+/** How many bytes longer a session ticket is than its content. */
+#define PINION_TICKET_OVERHEAD_BYTES 32
+
 /** Longest key of an entry, in bytes. */
 #define PINION_STATE_KEY_BYTES_MAX 64
 
@@ -478,10 +509,10 @@ enum pinion_errno {
     /** A length exceeds the call's limit, or the limit on what all calls of one turn may move together. In the latter case a loop may try
      *  again. */
     PINION_ERRNO_TOO_LONG = 2,
-    /** State: another instance is using the entry, or this turn's calls have moved as much as they may. The turn ends at the next loop or
+    /** State: another instance is using the entry; state and keys: this turn's calls have moved as much as they may. The turn ends at the next loop or
      *  function boundary, and the caller must try again in a loop. */
     PINION_ERRNO_AGAIN = 3,
-    /** State: not allowed in `pinion_init`: all instances share its result. */
+    /** State, keys: not allowed in `pinion_init`, as all instances share its result; signatures also before the first wait. */
     PINION_ERRNO_NOT_NOW = 4,
     /** State: the stage may only read this field. */
     PINION_ERRNO_DENIED = 5,
@@ -493,6 +524,13 @@ enum pinion_errno {
     PINION_ERRNO_FULL = 8,
     /** State: the stored value is not the expected one, or is not a number of 8 bytes. */
     PINION_ERRNO_MISMATCH = 9,
+    /** Keys: the stage was granted no key of this name or number. */
+    PINION_ERRNO_NO_KEY = 10,
+    /** Keys: the message is nothing that a TLS server signs, or the key does not sign it by this scheme; or the ticket has expired, was forged,
+     *  or is of another key. */
+    PINION_ERRNO_REFUSED = 11,
+    /** Keys: the tenant asks for more than it may, or the host failed. Later it may be possible. */
+    PINION_ERRNO_BUSY = 12,
 };
 
 /* The calls themselves, as WebAssembly has them. */
@@ -529,6 +567,14 @@ __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_ST
 int32_t pinion_import_state_expire(int32_t field, int32_t key, int32_t key_len, int64_t ttl_ms);
 __attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_STATE_DELETE)))
 int32_t pinion_import_state_delete(int32_t field, int32_t key, int32_t key_len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_KEY_OPEN)))
+int32_t pinion_import_key_open(int32_t name, int32_t len);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_KEY_SIGN)))
+int32_t pinion_import_key_sign(int32_t key, int32_t scheme, int32_t message, int32_t len, int32_t signature, int32_t capacity);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_TICKET_SEAL)))
+int32_t pinion_import_ticket_seal(int32_t key, int32_t plain, int32_t len, int32_t sealed, int32_t capacity);
+__attribute__((import_module(PINION_IMPORT_MODULE), import_name(PINION_IMPORT_TICKET_OPEN)))
+int32_t pinion_import_ticket_open(int32_t key, int32_t sealed, int32_t len, int32_t plain, int32_t capacity);
 #endif
 
 #endif

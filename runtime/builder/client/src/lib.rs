@@ -21,5 +21,9 @@ pub const CPU_TIME_MAX: Duration = Duration::from_secs(30);
 pub const BUILD_TIME_MAX: Duration = Duration::from_secs(600);
 /// Address space of the builder, in bytes: a compiler's working set for the largest module, with a margin.
 pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
+/// CPU time of the builder for one model.
+pub const MODEL_CPU_TIME_MAX: Duration = Duration::from_secs(20);
+/// Address space of the builder for one model, in bytes: several copies of the largest, with a margin.
+pub const MODEL_MEMORY_BYTES_MAX: u64 = 3 << 30;
 /// The largest native code of a template, in bytes.
 pub const NATIVE_BYTES_MAX: usize = 256 << 20;

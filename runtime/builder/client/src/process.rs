@@ -27,7 +27,7 @@ const FACTS_BYTES_MAX: u64 = 1 << 20;
 /// The most that the builder may write on standard error, in bytes: more than it writes about any module, with each character escaped.
 const SAID_BYTES_MAX: u64 = 1 << 20;
 
-/// Why there is no template.
+/// Why there is no template, or no form of a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -35,7 +35,7 @@ pub enum BuildError {
     #[error("{0}")]
     Refused(String),
     /// The builder was ended because of this module before it could report which limit was reached.
-    #[error("building it took more than a module may have: {0}")]
+    #[error("building it took more than it may: {0}")]
     Limits(String),
     /// [`Builder::stop`] was called.
     #[error("builds have ended")]
@@ -63,6 +63,8 @@ pub struct Wishes<'a> {
     pub fields: Vec<&'a str>,
     /// The private keys that its stage is granted, by number.
     pub keys: Vec<&'a str>,
+    /// The models that its stage is granted, by number.
+    pub models: Vec<&'a str>,
 }
 
 /// Returns the path of the builder: the given one, or else in the directory of this program.
@@ -122,6 +124,14 @@ impl Builder {
         self.run(&["check-files".to_owned()], &[archive], |_| ()).map(|_| ())
     }
 
+    /// Prepares a model in ONNX. Returns the form that nodes load.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn model(&self, onnx: &[u8]) -> Result<Vec<u8>, BuildError> {
+        self.run(&["model".to_owned()], &[onnx], |_| ())
+    }
+
     /// Builds a template; the builder's messages go to `hear`.
     ///
     /// # Errors
@@ -132,7 +142,7 @@ impl Builder {
         wishes: Wishes<'_>,
         hear: impl FnMut(&BuilderMessage) + Send,
     ) -> Result<(Facts, Vec<u8>), BuildError> {
-        let Wishes { config, files, memory_bytes_max, fields, keys } = wishes;
+        let Wishes { config, files, memory_bytes_max, fields, keys, models } = wishes;
         let mut arguments = vec![
             "build".to_owned(),
             format!("--config-bytes={}", config.len()),
@@ -141,6 +151,7 @@ impl Builder {
         arguments.extend(files.map(|files| format!("--files-bytes={}", files.len())));
         arguments.extend(fields.iter().map(|field| format!("--field={field}")));
         arguments.extend(keys.iter().map(|key| format!("--key={key}")));
+        arguments.extend(models.iter().map(|model| format!("--model={model}")));
         let mut output = self.run(&arguments, &[config, files.unwrap_or_default(), wasm], hear)?;
         let line = output.iter().position(|byte| *byte == b'\n').unwrap_or(0);
         let facts = serde_json::from_slice(&output[..line])
@@ -178,7 +189,7 @@ impl Builder {
             Some(BuilderEnd::Signal(SIGSYS)) => Err(self.failed(&format!(
                 "it was killed at a system call that it has no use for, as if this module had taken it over: {sentences}"
             ))),
-            Some(BuilderEnd::Signal(signal)) => Err(BuildError::Limits(ended_by(signal, &sentences))),
+            Some(BuilderEnd::Signal(signal)) => Err(BuildError::Limits(ended_by(signal, &sentences, remedy(arguments)))),
             Some(BuilderEnd::NotStarted(error)) => Err(self.failed(&error)),
             None if self.is_stopped() => Err(BuildError::Stopped),
             None => Err(BuildError::Limits(format!("it was not done after {} s", self.time_max.as_secs()))),
@@ -265,22 +276,29 @@ impl Running {
     }
 }
 
+/// Returns what to do about an input that takes too much.
+fn remedy(arguments: &[String]) -> &'static str {
+    match arguments.first().map(String::as_str) {
+        Some("model") => "have fewer or smaller weights and steps in it",
+        _ => "have less code in its functions",
+    }
+}
+
 /// Explains the end of a builder by a signal, and says what to do. If there is time, the builder reports an exceeded limit by itself.
-fn ended_by(signal: i32, sentences: &str) -> String {
-    const REMEDY: &str = "have less code in its functions";
+fn ended_by(signal: i32, sentences: &str, remedy: &str) -> String {
     // By their numbers on Linux.
     match signal {
         // As the first process of its namespace it cannot be ended by SIGABRT, and ends by what comes after.
         6 | 11 if sentences.contains("memory allocation of") => {
             let mib = MEMORY_BYTES_MAX >> 20;
-            format!("the builder asked for more memory than the {mib} MiB that it has ({sentences}): {REMEDY}")
+            format!("the builder asked for more memory than the {mib} MiB that it has ({sentences}): {remedy}")
         }
         9 => format!(
-            "the builder was killed (SIGKILL), as it is after {} s of processor time, or when the machine has no memory left: {REMEDY}",
+            "the builder was killed (SIGKILL), as it is after {} s of processor time, or when the machine has no memory left: {remedy}",
             CPU_TIME_MAX.as_secs()
         ),
-        24 => format!("the builder had {} s of processor time (SIGXCPU): {REMEDY}", CPU_TIME_MAX.as_secs()),
-        11 => format!("the builder's stack was exhausted (SIGSEGV): {REMEDY}"),
+        24 => format!("the builder had {} s of processor time (SIGXCPU): {remedy}", CPU_TIME_MAX.as_secs()),
+        11 => format!("the builder's stack was exhausted (SIGSEGV): {remedy}"),
         other => format!("the builder ended with signal {other}: {sentences}"),
     }
 }
@@ -324,8 +342,14 @@ mod tests {
         (folder, Builder::new(program))
     }
 
-    const WISHES: Wishes<'_> =
-        Wishes { config: b"", files: None, memory_bytes_max: 1 << 20, fields: Vec::new(), keys: Vec::new() };
+    const WISHES: Wishes<'_> = Wishes {
+        config: b"",
+        files: None,
+        memory_bytes_max: 1 << 20,
+        fields: Vec::new(),
+        keys: Vec::new(),
+        models: Vec::new(),
+    };
 
     #[test]
     fn a_builder_that_takes_too_long_is_killed() {

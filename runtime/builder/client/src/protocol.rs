@@ -1,8 +1,8 @@
 //! The protocol of node and builder, besides the bytes of modules and templates.
 //!
 //! ```text
-//!   standard input    build: configuration, files if there are any, the module      check: the module      check-files: the files
-//!   standard output   build: facts, a line of JSON, then native code
+//!   standard input    build: configuration, files if there are any, the module      check: the module      check-files: the files      model: ONNX
+//!   standard output   build: facts, a line of JSON, then native code      model: its form
 //!   standard error    a line of JSON each: {"phase":"compiling"}, {"log":[2,"what the guest said"]}, {"sentence":"it is too blue"}
 //! ```
 //!

@@ -68,6 +68,7 @@ impl Judge {
             memory_bytes_max: 16 << 20,
             fields: Arc::new([]),
             keys: Arc::new([]),
+            models: Arc::new([]),
         };
         let not_built = build(wasm, &wishes, |_| ()).expect_err("it is no function").to_string();
         assert_eq!(not_built, refused);

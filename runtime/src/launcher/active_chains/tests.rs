@@ -298,7 +298,7 @@ fn a_chain_with_another_key_of_the_same_name_is_another_edition_and_one_without_
     assert_eq!(followed.warnings, ["chain t/a is unavailable: its key site is not loaded"]);
     let load = |state: &DesiredState| {
         let chain = &state.chains()[&("t".parse().unwrap(), "a".parse().unwrap())];
-        granted.load(state, chain, &fake::Uploads).unwrap();
+        fake::load(&granted, state, chain).unwrap();
     };
     load(&first);
     assert_eq!(house.catalogue.follow(&first).warnings, Vec::<String>::new());

@@ -276,6 +276,7 @@ impl Instances {
             terms: chain.terms.on_worker(worker.0),
             state: chain.state(stage).clone(),
             keys: chain.granted(stage).keys.clone(),
+            models: chain.granted(stage).models.clone(),
             offload: self.lines.workers[worker.0].offload.clone(),
             keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
             spare: self.spare.clone(),

@@ -11,12 +11,16 @@ use crate::node::ports::GatewayThread;
 use crate::node::vital;
 use crate::offload::{Kind, Offload};
 use crate::preemption::Watch;
+use crate::preemption::sched_slice::set_slice;
 use crate::roles::{self, Idle, Role};
 use crossbeam_channel::{Receiver, Sender};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+/// The scheduler slice of threads that sign.
+const SIGNER_SLICE: Duration = Duration::from_micros(200);
 /// The niceness of threads that run models.
 const INFERENCE_NICENESS: i32 = 10;
 
@@ -98,7 +102,7 @@ pub(super) fn start_offload(
         for core in cores {
             let offload = Arc::clone(offload);
             let run = move || {
-                make_room_for_others(kind);
+                set_priority(kind);
                 offload.run(kind);
             };
             node.others.push(spawn_on(&[*core], &format!("{kind}-{}", core.0), &node.stop, run)?);
@@ -107,12 +111,15 @@ pub(super) fn start_offload(
     Ok(())
 }
 
-/// Lets other threads of the core go first while a model runs. Signatures take microseconds, and clients wait for them.
-fn make_room_for_others(kind: Kind) {
-    if kind == Kind::Inference
-        && let Err(error) = rustix::process::nice(INFERENCE_NICENESS)
-    {
-        tracing::warn!("models run with the priority of all other threads: {error}");
+/// Lets other threads of the core go first while a model runs. A signature takes microseconds, and a client waits for it: it gets the core at
+/// once.
+fn set_priority(kind: Kind) {
+    let set = match kind {
+        Kind::Signer => set_slice(SIGNER_SLICE),
+        Kind::Inference => rustix::process::nice(INFERENCE_NICENESS).map(|_| ()).map_err(Into::into),
+    };
+    if let Err(error) = set {
+        tracing::warn!("threads of the kind {kind} have the priority of all others: {error}");
     }
 }
 

@@ -80,8 +80,7 @@ pub(super) fn data_plane(
     threads: &mut ThreadPlans,
     engines: &[Engine],
     clock: &mut Clock,
-    ports: Vec<Box<dyn Port>>,
-    pool: Box<dyn BufferPool>,
+    (ports, pool): (Vec<Box<dyn Port>>, Box<dyn BufferPool>),
     offload: &Arc<Offload>,
 ) -> Result<Joined, AssemblyError> {
     let fwps_max = config.limits.fwps_max as usize;

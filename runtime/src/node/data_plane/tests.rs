@@ -197,8 +197,14 @@ fn keep_templates(state_dir: &Path, state: &DesiredState) {
     let derived = Arc::new(Derived::new(state_dir));
     let artifacts = Artifacts::open(state_dir.join("templates"), &engine, derived).unwrap();
     let (wasm, memory_bytes_max) = (wat::parse_str(ECHO).unwrap(), u64::from(Chain::MEMORY_LIMIT_KIB) << 10);
-    let wishes =
-        Wishes { config: Arc::new([]), files: None, memory_bytes_max, fields: Arc::new([]), keys: Arc::new([]) };
+    let wishes = Wishes {
+        config: Arc::new([]),
+        files: None,
+        memory_bytes_max,
+        fields: Arc::new([]),
+        keys: Arc::new([]),
+        models: Arc::new([]),
+    };
     let Built { facts, artifact } = build(&wasm, &wishes, |_| ()).unwrap();
     for key in state.chains().values().flat_map(|chain| launcher::keys(state, chain).unwrap()) {
         artifacts.keep(&key, &facts, &artifact).unwrap();

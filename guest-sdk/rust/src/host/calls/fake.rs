@@ -1,6 +1,7 @@
 //! Replaces a node in native tests. Everything is per thread, hence per test, and the same in each run.
 
 pub(super) mod keys;
+pub(super) mod nn;
 pub(super) mod state;
 
 use core::cell::{Cell, RefCell};

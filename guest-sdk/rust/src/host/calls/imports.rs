@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)] // the boundary to the host
 
+pub(super) mod nn;
+
 use core::ptr;
 
 use pinion_abi::{Errno, LogLevel, STATE_EXPECT_NONE};

@@ -1,0 +1,153 @@
+//! The models of a stage, and an FWP's contexts for runs of them: the node's side of wasi-nn ([`pinion_guest::calls::nn`]).
+//!
+//! A model is shared by all who were granted it. A context belongs to one FWP: it holds the inputs that the guest has set and the outputs of its
+//! last run. Their sizes are known from the model, and charged to the FWP's memory when the context is made. A run is a job for the
+//! inference threads. It gets the inputs by reference count, and its outputs come back in the FWP's turn, so no byte of a guest's memory is
+//! touched on another thread.
+
+use std::sync::Arc;
+
+use pinion_guest::calls::nn::{Graphs, NnErrno, Tensor, TensorType};
+use pinion_inference::{ElementType, Model, RunError, TensorInfo};
+
+use super::{FwpContext, MemoryLimit};
+
+/// The most contexts of an FWP. The interface has no call that frees one.
+pub(crate) const CONTEXTS_MAX: usize = 8;
+
+/// A model and the name by which it was granted.
+type Grant = (String, Arc<Model>);
+
+/// The models that a stage is granted, with their names there. A guest knows each by its position.
+#[derive(Debug, Clone, Default)]
+pub struct ModelGrants(Option<Arc<[Grant]>>);
+
+impl ModelGrants {
+    /// Grants these models, in the order of their numbers.
+    #[must_use]
+    pub fn new(models: Vec<(String, Arc<Model>)>) -> Self {
+        Self(Some(models).filter(|models| !models.is_empty()).map(Into::into))
+    }
+
+    /// Returns whether no model is granted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn all(&self) -> &[Grant] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+/// What an FWP has of its models.
+#[derive(Default)]
+pub(crate) struct Inference {
+    grants: ModelGrants,
+    contexts: Vec<ExecutionContext>,
+}
+
+/// See the module.
+struct ExecutionContext {
+    model: Arc<Model>,
+    /// None where the guest has set nothing.
+    inputs: Vec<Option<Arc<Vec<u8>>>>,
+    outputs: Vec<Vec<u8>>,
+}
+
+/// A run that is to be done on another thread.
+pub(crate) struct Run {
+    model: Arc<Model>,
+    inputs: Vec<Arc<Vec<u8>>>,
+}
+
+impl Run {
+    /// Does it. May panic, as the library may.
+    pub(crate) fn work(self) -> Result<Vec<Vec<u8>>, RunError> {
+        let inputs: Vec<&[u8]> = self.inputs.iter().map(|input| input.as_slice()).collect();
+        self.model.run(&inputs)
+    }
+}
+
+impl Inference {
+    pub(super) fn new(grants: ModelGrants) -> Self {
+        Self { grants, contexts: Vec::new() }
+    }
+
+    fn graph(&self, name: &[u8]) -> Result<u32, NnErrno> {
+        let position = self.grants.all().iter().position(|(granted, _)| granted.as_bytes() == name);
+        position.map(|position| position as u32).ok_or(NnErrno::NotFound)
+    }
+
+    fn begin(&mut self, graph: u32, limit: &mut MemoryLimit) -> Result<u32, NnErrno> {
+        let (_, model) = self.grants.all().get(graph as usize).ok_or(NnErrno::InvalidArgument)?;
+        let bytes: u64 = model.inputs().iter().chain(model.outputs()).map(|tensor| tensor.bytes() as u64).sum();
+        if self.contexts.len() >= CONTEXTS_MAX || !limit.add_tensors(bytes) {
+            return Err(NnErrno::TooLarge);
+        }
+        let inputs = vec![None; model.inputs().len()];
+        self.contexts.push(ExecutionContext { model: Arc::clone(model), inputs, outputs: Vec::new() });
+        Ok(self.contexts.len() as u32 - 1)
+    }
+
+    fn input(&mut self, context: u32, index: u32, tensor: &Tensor) -> Result<&mut [u8], NnErrno> {
+        let context = self.contexts.get_mut(context as usize).ok_or(NnErrno::InvalidArgument)?;
+        let wanted = context.model.inputs().get(index as usize).ok_or(NnErrno::InvalidArgument)?;
+        if !is_alike(tensor, wanted) {
+            return Err(NnErrno::InvalidArgument);
+        }
+        let place = &mut context.inputs[index as usize];
+        let input = place.get_or_insert_with(|| Arc::new(vec![0; wanted.bytes()]));
+        // Shared only with a run whose result is dropped: then it is copied.
+        Ok(Arc::make_mut(input).as_mut_slice())
+    }
+
+    /// Returns the run of a context with the inputs that were set. Its outputs are gone until it is done.
+    pub(crate) fn run(&mut self, context: u32) -> Result<Run, NnErrno> {
+        let context = self.contexts.get_mut(context as usize).ok_or(NnErrno::InvalidArgument)?;
+        context.outputs = Vec::new();
+        let inputs = context.inputs.iter().cloned().collect::<Option<_>>().ok_or(NnErrno::InvalidArgument)?;
+        Ok(Run { model: Arc::clone(&context.model), inputs })
+    }
+
+    /// Keeps the outputs of a context's run.
+    pub(crate) fn done(&mut self, context: u32, outputs: Vec<Vec<u8>>) {
+        if let Some(context) = self.contexts.get_mut(context as usize) {
+            context.outputs = outputs;
+        }
+    }
+
+    fn output(&self, context: u32, index: u32) -> Result<&[u8], NnErrno> {
+        let context = self.contexts.get(context as usize).ok_or(NnErrno::InvalidArgument)?;
+        context.outputs.get(index as usize).map(Vec::as_slice).ok_or(NnErrno::InvalidArgument)
+    }
+}
+
+/// Returns whether a guest's tensor is what a model's input takes.
+fn is_alike(given: &Tensor, wanted: &TensorInfo) -> bool {
+    let element = match given.element {
+        TensorType::F32 => ElementType::F32,
+        TensorType::U8 => ElementType::U8,
+        TensorType::I32 => ElementType::I32,
+        TensorType::I64 => ElementType::I64,
+    };
+    element == wanted.element && given.dimensions() == wanted.shape && given.bytes == wanted.bytes()
+}
+
+impl Graphs for FwpContext {
+    fn graph(&self, name: &[u8]) -> Result<u32, NnErrno> {
+        self.inference.graph(name)
+    }
+
+    fn begin(&mut self, graph: u32) -> Result<u32, NnErrno> {
+        self.inference.begin(graph, &mut self.limit)
+    }
+
+    fn input(&mut self, context: u32, index: u32, tensor: &Tensor) -> Result<&mut [u8], NnErrno> {
+        self.inference.input(context, index, tensor)
+    }
+
+    fn output(&self, context: u32, index: u32) -> Result<&[u8], NnErrno> {
+        self.inference.output(context, index)
+    }
+}
