@@ -1,5 +1,5 @@
 #!/bin/bash
-# The tour: a node on a TAP device, three clients that ping it, the FWP that each of them gets, and services over TCP. `make run` builds what
+# The tour: a node on a TAP device, three clients that ping it, the FWP that each of them gets, services over TCP and TLS, and a neural network. `make run` builds what
 # this needs and starts it; Ctrl-C removes everything again.
 #
 #   HOST=1   the device is put on the host's own network instead of a network namespace of its own
@@ -8,6 +8,7 @@ set -euo pipefail
 pinion=target/release/pinion
 piniond=target/release/piniond
 manifest=samples/tour/tour.toml
+images=samples/classifier/tests/images
 # The default socket of `pinion`, so that commands can be typed as in the README.
 socket=/run/pinion/pinion.sock
 device=pinion0
@@ -70,7 +71,7 @@ is_left_behind() {
 check_machine() {
     [ "$(id -u)" = 0 ] || die "a network device takes root to make: run this as root"
     cd "$(dirname "$0")/../.."
-    for program in ip ping curl setpriv; do
+    for program in ip ping curl openssl setpriv; do
         command -v $program >/dev/null || die "there is no $program here: \`make install\` installs it"
     done
     for file in $piniond target/release/pinion-builder $pinion; do
@@ -173,6 +174,56 @@ ask_services() {
     inside timeout $patience_s bash -c "$cache_dialogue"
 }
 
+# Adds a server for HTTPS. Its certificate and key are made here, as every site has its own: only the node gets the key.
+add_secure_site() {
+    local guests=$PWD/target/wasm32-wasip1/guest
+    mkdir -p "$folder/secure/files"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj "/CN=$node" -addext "subjectAltName=IP:$node" \
+        -keyout "$folder/secure/site.key.pem" -out "$folder/secure/files/site.pem" 2>/dev/null
+    cat >"$folder/secure/secure.toml" <<MANIFEST
+version = "pinion.v1"
+tenant = "demo"
+
+[key.tour]
+file = "site.key.pem"
+
+[[module]]
+name = "tls-proxy"
+path = "$guests/tls_proxy.wasm"
+
+[[chain]]
+name = "https"
+stage = [{ module = "tls-proxy", files = "files", keys = ["tour"], config = """
+[[certificate]]
+chain = "/site.pem"
+key = "tour"
+[site]
+[[site.page]]
+path = "/"
+text = "<h1>Hello over TLS, signed by the node</h1>"
+""" }]
+cache_min = 1
+
+[[rule]]
+name = "https"
+policy = "per-client"
+chain = "https"
+match = { destination = "$node", protocol = "tcp", destination_ports = "443" }
+MANIFEST
+    show "$pinion apply -f $folder/secure/secure.toml"
+    $pinion apply -f "$folder/secure/secure.toml"
+    wait_for "the chain https" is_ready https
+}
+
+ask_sandboxes() {
+    show "$(typed_inside curl --silent --cacert "$folder/secure/files/site.pem" https://$node/)"
+    inside curl --silent --max-time $patience_s --cacert "$folder/secure/files/site.pem" https://$node/
+    echo
+    show "$(typed_inside curl --silent --data-binary @$images/ring.png http://$node:8090/classify)"
+    inside curl --silent --max-time $patience_s --data-binary @$images/ring.png http://$node:8090/classify
+    echo
+}
+
 say_what_next() {
     cat <<NEXT
 
@@ -204,11 +255,13 @@ start_node
 address_clients
 show "$pinion apply -f $manifest"
 $pinion apply -f $manifest
-for chain in echo web cache; do
+for chain in echo web cache images; do
     wait_for "the chain $chain" is_ready $chain
 done
 ping_as_each_client
 ask_services
+add_secure_site
+ask_sandboxes
 show "$pinion get fwps"
 $pinion get fwps
 say_what_next

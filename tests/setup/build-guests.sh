@@ -37,6 +37,8 @@ build_rust() {
     esac
 }
 build_rust "" "${select[@]}"
+# By itself, as it links http-server without that module's exports, and cargo would unite the two in one build.
+build_rust "" --package classifier --lib
 
 # By itself: with wide arithmetic, limbs of 64 bits and SIMD its cryptography takes half the time. Parts of ring are in C; any archiver will do.
 export CC_wasm32_wasip1=clang-19 AR_wasm32_wasip1=ar CFLAGS_wasm32_wasip1=-msimd128

@@ -4,16 +4,17 @@
 set -euo pipefail
 . "$(dirname "$0")/guest-toolchain.sh"
 . "$(dirname "$0")/go-toolchain.sh"
+. "$(dirname "$0")/python-tools.sh"
 
 # The packages for the kernel's and DPDK's side of the build, and the programs that tests and the tour run.
-packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping curl)
+packages=(gcc libc6-dev pkg-config libdpdk-dev dpdk clang-19 libclang-19-dev iproute2 iputils-ping curl openssl)
 # The packages that compile guests in C, with the compiler above.
 packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What downloads Go, if there is none that is new enough.
 go_packages=(curl ca-certificates)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, what counts, the
 # memcached that `samples/memcached` is compared with, and clients of HTTP and memcached.
-[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool traceroute python3 python3-grpcio openssl apache2-utils wrk tcpdump busybox valgrind jq memcached \
+[ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool traceroute python3 python3-venv python3-grpcio apache2-utils wrk tcpdump busybox valgrind jq memcached \
     nghttp2-client slowhttptest python3-pymemcache libmemcached-tools)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, servers, traffic generators.
 bench_packages=(dpdk-dev nftables memcached nginx-light iperf3 wrk git)
@@ -119,6 +120,15 @@ install_go() {
     [ -n "$(guest_go)" ] || die "the Go in $go_folder does not run"
 }
 
+install_python_tools() {
+    ! has_python_tools || return 0
+    say "python: ${python_packages[*]}, by pip into $python_folder"
+    rm -rf "$python_folder"
+    /usr/bin/python3 -m venv "$python_folder" && "$python_folder/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}" \
+        || die "pip could not install ${python_packages[*]}; its own words are above"
+    has_python_tools || die "the Python packages in $python_folder can't be imported"
+}
+
 install_component() {
     cargo "$1" --version >/dev/null 2>&1 || rustup_add component add "$2" || die "$2 is missing, and rustup cannot get it"
 }
@@ -171,6 +181,7 @@ install_go
 if [ "${1:-}" = test ]; then
     install_component fmt rustfmt
     install_component clippy clippy
+    install_python_tools
 fi
 if [ "${1:-}" = bench ]; then
     reserve_huge_pages

@@ -211,7 +211,7 @@ impl HttpServer {
         connection.expect(Rest::of(request.content).filter(|_| request.is_kept));
         let found = match request.method {
             Method::Get | Method::Head => self.files.find(&request.path),
-            Method::Other => Err(ErrorKind::Unsupported.into()),
+            Method::Post | Method::Other => Err(ErrorKind::Unsupported.into()),
         };
         Response::to(&request, found, self.calendar.today(now_ns))
     }

@@ -37,6 +37,8 @@ pub enum Method {
     Get,
     /// The head only.
     Head,
+    /// A content for what the path names. No file takes any.
+    Post,
     /// A method of HTTP that no file allows.
     Other,
 }
@@ -172,6 +174,7 @@ fn judge(line: &Line<'_>, rest: &[u8]) -> Result<Option<(Request, usize)>, Reaso
     let method = match line.method {
         "GET" => Method::Get,
         "HEAD" => Method::Head,
+        "POST" => Method::Post,
         _ => Method::Other,
     };
     let (path, query) = match target {

@@ -38,7 +38,7 @@ impl Response {
     #[must_use]
     pub fn to(request: &Request, found: io::Result<Found>, date: Option<&Date>) -> Self {
         match found {
-            _ if request.method == Method::Other => {
+            _ if matches!(request.method, Method::Post | Method::Other) => {
                 let head = Head::new("405 Method Not Allowed", date).field("Allow", "GET, HEAD");
                 head.saying("405 Method Not Allowed", request)
             }

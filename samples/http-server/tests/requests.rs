@@ -12,7 +12,8 @@ fn found(request: &str) -> String {
         Parsed::Request(Request { method, path, query, is_kept, content, .. }, len) => {
             assert_eq!(len, request.len(), "all of it is the head: {request:?}");
             let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-            let named = if method == Method::Other { "Method".to_owned() } else { format!("{path}{query}") };
+            let is_other = matches!(method, Method::Post | Method::Other);
+            let named = if is_other { "Method".to_owned() } else { format!("{path}{query}") };
             let content = match content {
                 Content::None => String::new(),
                 Content::Length(length) => format!(" with {length}"),

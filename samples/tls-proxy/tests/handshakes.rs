@@ -14,8 +14,9 @@ use rustls::{AlertDescription, CipherSuite, Error, HandshakeKind};
 fn each_version_and_group_is_served_with_each_kind_of_key_and_the_session_is_resumed() {
     for kind in [Kind::P256, Kind::P384, Kind::Ed25519, Kind::Rsa] {
         let authority = Authority::new();
-        let mut bed = Bed::of_site(&authority, "a.example", kind);
         for version in [&TLS13, &TLS12] {
+            // No more clients than may be connected at once, as each stays.
+            let mut bed = Bed::of_site(&authority, "a.example", kind);
             // The last is asked to take another of its groups (RFC 8446, section 4.1.4).
             for groups in [vec![X25519], vec![SECP256R1], vec![SECP384R1, X25519]] {
                 let provider = rustls::crypto::CryptoProvider { kx_groups: groups.clone(), ..ring::default_provider() };

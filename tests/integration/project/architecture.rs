@@ -11,7 +11,7 @@ use pinion_tests::product::build::workspace;
 use serde_json::Value;
 
 /// Each package, from the bottom up, with the workspace packages that it may use.
-const HOUSE: [(&str, &[&str]); 38] = [
+const HOUSE: [(&str, &[&str]); 40] = [
     ("pinion-abi", &[]),
     ("pinion-sdk", &["pinion-abi"]),
     ("pinion-c-header", &["pinion-abi", "pinion-sdk"]),
@@ -24,11 +24,20 @@ const HOUSE: [(&str, &[&str]); 38] = [
     ("pinion-control", &["pinion-text", "pinion-keys"]),
     ("pinion-guest", &["pinion-abi", "pinion-text"]),
     ("pinion-confinement", &[]),
+    ("pinion-inference", &[]),
     ("pinion-builder-client", &["pinion-abi", "pinion-text"]),
     ("pinion-cli", &["pinion-text", "pinion-control", "pinion-builder-client"]),
     (
         "pinion-builder",
-        &["pinion-abi", "pinion-mma", "pinion-text", "pinion-guest", "pinion-confinement", "pinion-builder-client"],
+        &[
+            "pinion-abi",
+            "pinion-mma",
+            "pinion-text",
+            "pinion-guest",
+            "pinion-confinement",
+            "pinion-inference",
+            "pinion-builder-client",
+        ],
     ),
     (
         "pinion-runtime",
@@ -41,6 +50,7 @@ const HOUSE: [(&str, &[&str]); 38] = [
             "pinion-control",
             "pinion-guest",
             "pinion-confinement",
+            "pinion-inference",
             "pinion-builder-client",
             "pinion-builder",
         ],
@@ -49,6 +59,7 @@ const HOUSE: [(&str, &[&str]); 38] = [
     ("delay", &["pinion-sdk"]),
     ("firewall", &["pinion-sdk"]),
     ("http-server", &["pinion-sdk"]),
+    ("classifier", &["pinion-sdk", "http-server"]),
     ("icmp-echo", &["pinion-sdk"]),
     ("lpm-router", &["pinion-sdk"]),
     ("macswap", &["pinion-sdk"]),
@@ -79,15 +90,28 @@ const HOUSE: [(&str, &[&str]); 38] = [
             "pinion-tests",
         ],
     ),
-    ("pinion-bench", &["pinion-control", "pinion-gateway", "pinion-mma", "pinion-runtime", "pinion-tests"]),
+    (
+        "pinion-bench",
+        &[
+            "pinion-builder",
+            "pinion-confinement",
+            "pinion-control",
+            "pinion-gateway",
+            "pinion-inference",
+            "pinion-mma",
+            "pinion-runtime",
+            "pinion-tests",
+        ],
+    ),
 ];
 
 /// Libraries that only these packages may use, by the prefixes of their names.
-const RESERVED: [(&str, &[&str]); 6] = [
+const RESERVED: [(&str, &[&str]); 7] = [
     ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime", "pinion-counts"]),
     ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime", "pinion-bench"]),
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
+    ("tract", &["pinion-inference", "pinion-builder"]),
     ("bindgen", &["pinion-dpdk-sys"]),
     ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-mma", "pinion-tests", "pinion-fuzz", "pinion-counts"]),
 ];

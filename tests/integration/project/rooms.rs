@@ -21,6 +21,7 @@ const HOUSES: [(&str, &[&str]); 4] = [
             "reports",
             "worker",
             "fwp",
+            "offload",
             "tuning",
             "memory",
             "tenants",
