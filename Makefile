@@ -26,7 +26,7 @@ SEED ?=
 # With the features that all packages together ask for, as the tests have them, so that hardly anything is compiled twice.
 BINARIES := --workspace --bin piniond --bin pinion --bin pinion-builder
 GUESTS := tests/setup/build-guests.sh
-FIGURES := launch churn density quantum fair invoke chain middlebox ping memcached http idle
+FIGURES := launch churn density quantum fair invoke chain middlebox ping memcached http tls infer idle
 
 .DEFAULT_GOAL := build
 .PHONY: build run test check test-unit test-integration hostile loom fuzz soak wakeups bench counts report install install-run install-test \

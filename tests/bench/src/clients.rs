@@ -4,3 +4,4 @@ pub(crate) mod checksum;
 pub(crate) mod newcomers;
 pub(crate) mod port;
 pub(crate) mod prober;
+pub(crate) mod web;

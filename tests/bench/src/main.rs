@@ -26,7 +26,9 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use pinion_runtime::memory::allocator::Allocator;
 
-use crate::figures::{chain, churn, density, fair, http, idle, invoke, launch, memcached, middlebox, ping, quantum};
+use crate::figures::{
+    chain, churn, density, fair, http, idle, infer, invoke, launch, memcached, middlebox, ping, quantum, tls,
+};
 use crate::measurement::outcome::Outcome;
 use crate::measurement::run::{Common, Run};
 
@@ -49,6 +51,8 @@ enum Command {
     Ping(Measured<ping::Options>),
     Memcached(Measured<memcached::Options>),
     Http(Measured<http::Options>),
+    Tls(Measured<tls::Options>),
+    Infer(Measured<infer::Options>),
     Idle(Measured<idle::Options>),
     Launch(Measured<launch::Options>),
     Churn(Measured<churn::Options>),
@@ -57,6 +61,9 @@ enum Command {
     Fair(Measured<fair::Options>),
     Invoke(Measured<invoke::Options>),
     Report(report::Options),
+    /// A peer of infer, which that starts
+    #[command(hide = true)]
+    ServeImages(infer::processes::Options),
 }
 
 // A figure's own options, and the common ones. No doc comment, here and on `Common`: clap would show it as each figure's help.
@@ -75,6 +82,8 @@ fn main() -> ExitCode {
         Command::Middlebox(figure) => measured("middlebox", figure, middlebox::run),
         Command::Ping(figure) => measured("ping", figure, ping::run),
         Command::Http(figure) => measured("http", figure, http::run),
+        Command::Tls(figure) => measured("tls", figure, tls::run),
+        Command::Infer(figure) => measured("infer", figure, infer::run),
         Command::Memcached(figure) => measured("memcached", figure, memcached::run),
         Command::Idle(figure) => measured("idle", figure, idle::run),
         Command::Launch(figure) => measured("launch", figure, launch::run),
@@ -84,6 +93,7 @@ fn main() -> ExitCode {
         Command::Fair(figure) => measured("fair", figure, fair::run),
         Command::Invoke(figure) => measured("invoke", figure, invoke::run),
         Command::Report(options) => exit_code("report", report::write(&options).map(|()| true)),
+        Command::ServeImages(options) => exit_code("serve-images", infer::processes::serve(&options).map(|()| true)),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use serde::Serialize;
 
-use self::servers::{BULK, Nginx, SERVICE_PORT, address, content, node};
+use self::servers::{BULK, SERVICE_PORT, address, content, nginx, node};
 use self::wrk::Asked;
 use crate::figures::ping::pin_here;
 use crate::measurement::outcome::{Outcome, rounded, table};
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options, run: &Run) -> anyhow::Result<Outcome> {
     };
     let nginx = {
         let lab = Lab::new();
-        let mut nginx = Nginx::start(&lab, run.cores)?;
+        let mut nginx = nginx(&lab, run.cores)?;
         let asked = asked("nginx", &lab, options, run);
         nginx.check()?;
         asked?

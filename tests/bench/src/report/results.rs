@@ -1,6 +1,7 @@
 //! The meaning of each figure's JSON, in words and curves: only this module knows the figures' keys, and the papers' values.
 
 mod clients;
+mod sandboxed;
 mod services;
 mod sharing;
 
@@ -18,7 +19,7 @@ pub(super) struct Figure {
     pub(super) read: fn(Value) -> anyhow::Result<Results>,
 }
 
-pub(super) const FIGURES: [Figure; 12] = [
+pub(super) const FIGURES: [Figure; 14] = [
     Figure { name: "launch", read: clients::launch },
     Figure { name: "churn", read: clients::churn },
     Figure { name: "density", read: clients::density },
@@ -30,6 +31,8 @@ pub(super) const FIGURES: [Figure; 12] = [
     Figure { name: "ping", read: ping },
     Figure { name: "memcached", read: services::memcached },
     Figure { name: "http", read: services::http },
+    Figure { name: "tls", read: sandboxed::tls },
+    Figure { name: "infer", read: sandboxed::infer },
     Figure { name: "idle", read: idle },
 ];
 

@@ -17,6 +17,10 @@ use pinion_tests::network::bed::{NODE, echo};
 use pinion_tests::network::namespace::Namespace;
 use pinion_tests::product::node::Node;
 use pinion_tests::until::{SOON, until};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
+
+use crate::figures::ping::pin_here;
+use crate::measurement::run::Cores;
 
 /// The server's interface.
 pub(crate) const PORT: &str = "port0";
@@ -57,6 +61,17 @@ impl Lab {
         write!(config, "device = \"net_af_xdp0,iface={PORT}\"\nnamespace = \"{server}\"\naddresses = {addresses}\n")
             .expect("memory takes all");
         Node::started(&config)
+    }
+
+    /// Starts a node as [`Self::start_node`] does, with all its roles and its other threads on the second core: those that prepare instances,
+    /// sign and infer have no more than a peer's processes.
+    pub(crate) fn start_node_on_one_core(&self, cores: Cores, settings: &str) -> anyhow::Result<Node> {
+        let own = sched_getaffinity(None).context("this thread's cores")?;
+        pin_here(cores.second)?;
+        // Its process inherits this thread's cores. It ends with the thread that starts it, which can't be one made for this.
+        let node = self.start_node(&format!("{settings}\n{}", cores.together().node_config()));
+        sched_setaffinity(None, &own).context("this thread's cores")?;
+        Ok(node)
     }
 
     /// Starts a node as [`Self::start_node`] does, whose `icmp-echo` answers pings.
