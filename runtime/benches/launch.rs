@@ -9,9 +9,8 @@ use pinion_builder::build::{Built, build};
 use pinion_builder::initialise::Wishes;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use pinion_runtime::fwp::granted::Granted;
 use pinion_runtime::fwp::imports;
-use pinion_runtime::fwp::inference::ModelGrants;
-use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::log::{LogHub, Origin, hub};
@@ -69,9 +68,7 @@ impl Launchpad<'_> {
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
-            models: ModelGrants::default(),
-            keys: KeyGrants::default(),
-            offload: None,
+            granted: Granted::default(),
             keep_alives: None,
             spare: self.spare.clone(),
         };

@@ -16,9 +16,8 @@ use pinion_control::model::{Access, Chain, Field, Grant, Stage, WhenFull};
 use pinion_guest::calls::state::{Key, State};
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Edge, Wiring};
+use pinion_runtime::fwp::granted::Granted;
 use pinion_runtime::fwp::imports;
-use pinion_runtime::fwp::inference::ModelGrants;
-use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation, Turn, TurnReason};
 use pinion_runtime::instruments::log::{Origin, hub};
@@ -151,9 +150,7 @@ fn measure(call: &str, entries: u32, value_bytes: usize) -> Vec<f64> {
         activation: None,
         terms: SchedulingParams::default(),
         state: grants.clone(),
-        models: ModelGrants::default(),
-        keys: KeyGrants::default(),
-        offload: None,
+        granted: Granted::default(),
         keep_alives: None,
         spare: spare.clone(),
     };

@@ -18,9 +18,8 @@ use pinion_mma::notify::ReadyQueue;
 use pinion_mma::notify::doorbell::Doorbell;
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::stopwatch;
+use pinion_runtime::fwp::granted::Granted;
 use pinion_runtime::fwp::imports;
-use pinion_runtime::fwp::inference::ModelGrants;
-use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::log::{Origin, hub};
@@ -145,9 +144,7 @@ fn launch(fwps: usize, template: &Arc<Template>, clock: &RunSlot) -> Vec<Launche
             activation: None,
             terms: SchedulingParams::default(),
             state: Grants::default(),
-            models: ModelGrants::default(),
-            keys: KeyGrants::default(),
-            offload: None,
+            granted: Granted::default(),
             keep_alives: None,
             spare: spare.clone(),
         };

@@ -170,7 +170,7 @@ fn key_sign(mut caller: Caller<'_, FwpContext>, arguments: (i32, i32, i32, i32, 
 async fn sign(caller: &mut Caller<'_, FwpContext>, call: &mut Sign) -> Result<Signature, Errno> {
     let context = caller.data();
     let offload = context.offload();
-    let job = context.keys.sign(call.key, call.scheme, std::mem::take(&mut call.message))?;
+    let job = context.granted.keys().sign(call.key, call.scheme, std::mem::take(&mut call.message))?;
     let ticket = offload?.submit(Kind::Signer, job).map_err(|_| Errno::Busy)?;
     match outcome(caller, ticket).await {
         Ok(Ok(signature)) => Ok(signature),
@@ -201,12 +201,12 @@ fn nn_compute(mut caller: Caller<'_, FwpContext>, (context,): (i32,)) -> InTurns
 }
 
 async fn compute(caller: &mut Caller<'_, FwpContext>, context: u32) -> Result<(), NnErrno> {
-    let run = caller.data_mut().inference.run(context)?;
+    let run = caller.data_mut().granted.inference_mut()?.run(context)?;
     let offload = caller.data().offload().map_err(|_| NnErrno::Busy)?;
     let ticket = offload.submit(Kind::Inference, move || run.work()).map_err(|_| NnErrno::Busy)?;
     let sentence = match outcome(caller, ticket).await {
         Ok(Ok(outputs)) => {
-            caller.data_mut().inference.done(context, outputs);
+            caller.data_mut().granted.inference_mut()?.done(context, outputs);
             return Ok(());
         }
         Ok(Err(error)) => error.to_string(),

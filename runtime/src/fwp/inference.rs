@@ -136,18 +136,18 @@ fn is_alike(given: &Tensor, wanted: &TensorInfo) -> bool {
 
 impl Graphs for FwpContext {
     fn graph(&self, name: &[u8]) -> Result<u32, NnErrno> {
-        self.inference.graph(name)
+        self.granted.inference().map_err(|_| NnErrno::NotFound)?.graph(name)
     }
 
     fn begin(&mut self, graph: u32) -> Result<u32, NnErrno> {
-        self.inference.begin(graph, &mut self.limit)
+        self.granted.inference_mut()?.begin(graph, &mut self.limit)
     }
 
     fn input(&mut self, context: u32, index: u32, tensor: &Tensor) -> Result<&mut [u8], NnErrno> {
-        self.inference.input(context, index, tensor)
+        self.granted.inference_mut()?.input(context, index, tensor)
     }
 
     fn output(&self, context: u32, index: u32) -> Result<&[u8], NnErrno> {
-        self.inference.output(context, index)
+        self.granted.inference()?.output(context, index)
     }
 }

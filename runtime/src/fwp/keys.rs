@@ -26,6 +26,11 @@ impl KeyGrants {
         Self(Some(keys).filter(|keys| !keys.is_empty()).map(Into::into))
     }
 
+    /// Grants none.
+    pub(super) const fn none() -> Self {
+        Self(None)
+    }
+
     /// Returns whether no key is granted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -57,7 +62,7 @@ impl KeyGrants {
 /// Before it has joined a worker it is being initialised: it may learn the numbers of keys, and use none.
 impl Keys for FwpContext {
     fn number(&self, name: &[u8]) -> Option<u32> {
-        let position = self.keys.0.as_deref()?.iter().position(|(granted, _)| granted.as_bytes() == name)?;
+        let position = self.granted.keys().0.as_deref()?.iter().position(|(granted, _)| granted.as_bytes() == name)?;
         Some(position as u32)
     }
 
@@ -72,7 +77,7 @@ impl Keys for FwpContext {
 
 impl FwpContext {
     fn key(&self, number: u32) -> Result<&ServerKey, Errno> {
-        if self.joined { self.keys.key(number).map(|key| &**key) } else { Err(Errno::NotNow) }
+        if self.joined { self.granted.keys().key(number).map(|key| &**key) } else { Err(Errno::NotNow) }
     }
 }
 

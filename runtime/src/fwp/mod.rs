@@ -15,6 +15,7 @@
 
 mod dismantling;
 pub mod end_reason;
+pub mod granted;
 pub mod imports;
 pub mod inference;
 pub mod instance_states;
@@ -46,8 +47,7 @@ pub(crate) use self::shared::NEVER_NS;
 
 use crate::clock::{self, GuestClock, WallClock};
 use crate::fwp::end_reason::EndReason;
-use crate::fwp::inference::Inference;
-use crate::fwp::keys::KeyGrants;
+use crate::fwp::granted::Granted;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
 use crate::instruments::log::GuestLog;
@@ -69,7 +69,6 @@ pub struct FwpContext {
     /// None if the stage was deployed without files. Boxed, since most stages have none and the rest is touched with every packet.
     pub(crate) files: Option<Box<Files>>,
     pub(crate) state: Grants,
-    pub(crate) inference: Inference,
     pub(crate) clock: GuestClock,
     /// The date that the guest read last.
     pub(crate) wall_clock: WallClock,
@@ -79,10 +78,7 @@ pub struct FwpContext {
     activation: Option<Activation>,
     /// At the end, like what follows, because it is seldom touched.
     keep_alive: Option<KeepAlive>,
-    /// The keys that it may have handshakes signed with.
-    pub(crate) keys: KeyGrants,
-    /// None if it was granted nothing that is done off the data path.
-    offload: Option<Box<FwpOffload>>,
+    pub(crate) granted: Granted,
     /// For how long it has asked to sleep before it joined.
     slept_in_init_ns: u64,
     /// The charge of the code that it runs, and of the files that it sees, to its tenant.
@@ -110,7 +106,7 @@ impl FwpContext {
     /// # Errors
     /// [`Errno::NotNow`] before a worker has adopted it, as none would be told that the job is done; and if it has no such thing.
     pub(crate) fn offload(&self) -> Result<&FwpOffload, Errno> {
-        self.offload.as_deref().filter(|_| self.shared.is_adopted()).ok_or(Errno::NotNow)
+        self.granted.offload().ok().filter(|_| self.shared.is_adopted()).ok_or(Errno::NotNow)
     }
 
     /// Sets, by the guest's clock, until when the instance stays alive without input. Returns the time that applies, or 0 if none does.

@@ -34,8 +34,7 @@ use super::{Fwp, FwpContext, FwpShared, KeepAlive, Life, MemoryLimit, RunFuture,
 use crate::clock::{GuestClock, TscInstant, WallClock};
 use crate::containment::{Panicked, contained};
 use crate::fwp::end_reason::EndReason;
-use crate::fwp::inference::{Inference, ModelGrants};
-use crate::fwp::keys::KeyGrants;
+use crate::fwp::granted::Granted;
 use crate::fwp::template::Template;
 use crate::ids::MemoryPlace;
 use crate::instruments::activation::Activation;
@@ -43,7 +42,6 @@ use crate::instruments::log::GuestLog;
 use crate::instruments::metrics::Readings;
 use crate::memory::hot_pages::HotPages;
 use crate::memory::spare_pages::{NewPlace, SparePages};
-use crate::offload::{FwpOffload, OffloadPort};
 use crate::preemption::RunSlot;
 use crate::state::Grants;
 use crate::tenants::accounts::{Holding, MemoryAccounts};
@@ -73,12 +71,8 @@ pub struct NewFwpSite {
     pub terms: SchedulingParams,
     /// The state that it may use.
     pub state: Grants,
-    /// The models that it may run.
-    pub models: ModelGrants,
-    /// The keys that it may have handshakes signed with.
-    pub keys: KeyGrants,
-    /// What it submits jobs by; without this, nothing is done for it off the data path.
-    pub offload: Option<OffloadPort>,
+    /// The keys and models that it may use.
+    pub granted: Granted,
     /// Where it sets until when it stays alive without input; without this, it cannot.
     pub keep_alives: Option<Arc<KeepAlives>>,
     /// Pages that earlier FWPs have left in the place where it may live.
@@ -216,14 +210,12 @@ enum Code {
 /// Instantiates a template, joins its pool to worker and MMA, and runs it to its first wait.
 async fn prepare(template: Arc<Template>, site: NewFwpSite, log: GuestLog, pace: Arc<Pace>) -> Prepared {
     let NewFwpSite { id, worker, wiring, memory, activation, terms, state, .. } = site;
-    let NewFwpSite { keys, models, offload, keep_alives, spare, .. } = site;
-    let offload = offload.filter(|_| !(keys.is_empty() && models.is_empty()));
-    let offload = offload.map(|port| Box::new(FwpOffload::new(port, id, terms.clone())));
+    let NewFwpSite { granted, keep_alives, spare, .. } = site;
     let keep_alive = keep_alives.map(|keep_alives| KeepAlive { keep_alives, id });
     // Dropped after all that lives there.
     let mut place = spare.new_place();
     let clock = terms.guest_clock;
-    let means = HostCallContext { memory, activation, state, keys, models, offload, keep_alive, log, clock };
+    let means = HostCallContext { memory, activation, state, granted, keep_alive, log, clock };
     let overwrites = spare.stay().then(|| template.engine().clone());
     let mut store = NewStore::new(store(&template, means, &pace.shared), overwrites);
     let made = make(&template, &mut store, &pace, &mut place).await?;
@@ -339,16 +331,14 @@ struct HostCallContext {
     memory: MemoryAccounts,
     activation: Option<Activation>,
     state: Grants,
-    models: ModelGrants,
-    keys: KeyGrants,
-    offload: Option<Box<FwpOffload>>,
+    granted: Granted,
     keep_alive: Option<KeepAlive>,
     log: GuestLog,
     clock: GuestClock,
 }
 
 fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -> Store<FwpContext> {
-    let HostCallContext { memory, activation, state, keys, models, offload, keep_alive, log, clock } = means;
+    let HostCallContext { memory, activation, state, granted, keep_alive, log, clock } = means;
     let holding = Holding::new(memory, template.memory_bytes_max as u64, template.kept_bytes);
     let context = FwpContext {
         joined: false,
@@ -357,15 +347,13 @@ fn store(template: &Template, means: HostCallContext, shared: &Arc<FwpShared>) -
         log,
         files: template.files.clone().map(|bundle| Box::new(Files::new(bundle))),
         state,
-        inference: Inference::new(models),
         clock,
         wall_clock: WallClock::default(),
         memory: None,
         limit: MemoryLimit::new(holding, Arc::clone(shared)),
         activation,
         keep_alive,
-        keys,
-        offload,
+        granted,
         slept_in_init_ns: 0,
         _template: template.charge.clone(),
     };

@@ -24,6 +24,7 @@ use pinion_mma::notify::{Notifier, ReadyQueue};
 use pinion_mma::wiring::{Edge, Wiring};
 use pinion_runtime::clock::stopwatch;
 use pinion_runtime::fwp::end_reason::EndReason;
+use pinion_runtime::fwp::granted::Granted;
 use pinion_runtime::fwp::imports;
 use pinion_runtime::fwp::inference::ModelGrants;
 use pinion_runtime::fwp::keys::KeyGrants;
@@ -175,9 +176,7 @@ impl Bench {
             activation,
             terms: self.terms.clone(),
             state: self.state.clone(),
-            models: self.models.clone(),
-            keys: self.keys.clone(),
-            offload: self.offload.clone(),
+            granted: Granted::new(&self.keys, &self.models, self.offload.as_ref(), (ID, &self.terms)),
             keep_alives: self.keep_alives.clone(),
             spare: self.spare.clone(),
         };

@@ -11,9 +11,8 @@ use pinion_builder::initialise::Wishes;
 use pinion_guest::settings;
 use pinion_mma::id::{FwpId, WorkerIndex};
 use pinion_mma::wiring::{Endpoint, Wiring};
+use pinion_runtime::fwp::granted::Granted;
 use pinion_runtime::fwp::imports;
-use pinion_runtime::fwp::inference::ModelGrants;
-use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::fwp::template::{Loaded, Template};
 use pinion_runtime::fwp::{Fwp, NewFwpSite, Preparation};
 use pinion_runtime::instruments::activation::Activation;
@@ -153,9 +152,7 @@ impl House {
             activation,
             terms: SchedulingParams::default(),
             state: Grants::default(),
-            keys: KeyGrants::default(),
-            models: ModelGrants::default(),
-            offload: None,
+            granted: Granted::default(),
             keep_alives: None,
             spare: self.spare.clone(),
         };

@@ -18,11 +18,13 @@ use pinion_mma::wiring::{Edge, Endpoint, Wiring};
 use super::replacing::Replacement;
 use super::{Instance, Instances};
 use crate::fwp::end_reason::EndReason;
+use crate::fwp::granted::Granted;
 use crate::fwp::instance_states::{Life, Step};
 use crate::fwp::{Fwp, NewFwpSite, Preparation, Progress};
 use crate::instruments::activation::InstanceActivation;
 use crate::instruments::log::Origin;
 use crate::launcher::active_chains::{ChainEntry, Edition, Hop};
+use crate::launcher::granted_objects::StageGrants;
 use crate::launcher::steps::Steps;
 use crate::reports::status_table::{FwpEntry, InstanceEntry};
 use crate::templates::artifacts::TemplateKey;
@@ -266,6 +268,10 @@ impl Instances {
             Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
             None => Wiring::new(outputs, chain.backpressure(stage)),
         };
+        let terms = chain.terms.on_worker(worker.0);
+        let StageGrants { keys, models, .. } = chain.granted(stage);
+        let port = self.lines.workers[worker.0].offload.as_ref();
+        let granted = Granted::new(keys, models, port, (ids[stage], &terms));
         let site = NewFwpSite {
             id: ids[stage],
             worker: *worker,
@@ -273,11 +279,9 @@ impl Instances {
             clock: self.lines.workers[worker.0].clock.clone(),
             memory: chain.memory.clone(),
             activation: activation.of_stage(stage),
-            terms: chain.terms.on_worker(worker.0),
+            terms,
             state: chain.state(stage).clone(),
-            keys: chain.granted(stage).keys.clone(),
-            models: chain.granted(stage).models.clone(),
-            offload: self.lines.workers[worker.0].offload.clone(),
+            granted,
             keep_alives: Some(Arc::clone(&self.lines.keep_alives)),
             spare: self.spare.clone(),
         };
