@@ -279,7 +279,8 @@ fn a_program_echoes_for_one_client_after_the_other_and_learns_why_each_has_ended
         });
     };
     says("ended: by peer");
-    // It has returned, and the next client gets another instance.
+    // It returns after each, and the next client gets another instance. One that came just before it ends would be reset.
+    until("the end of both instances", SOON, || bed.node.cli().serving_fwps().is_empty().then_some(()));
     let mut stream = connect(client, NODE, 7);
     stream.write_all(b"x").expect("it is sent");
     stream.read_exact(&mut [0]).expect("an echo");
