@@ -106,6 +106,25 @@ fn a_reply_passes_the_stages_between_it_and_where_its_frame_came_in() {
 }
 
 #[test]
+fn replies_of_a_last_stage_without_a_port_behind_it_pass_the_stages_before_and_leave_where_their_frames_came_in() {
+    let mut house = House::new(&Plan::default());
+    let sides = Sides { forth: PortSet::of([INSIDE, OUTSIDE].map(PortIndex)).unwrap(), back: PortSet::EMPTY };
+    let out = Edge::EgressWhereItCame;
+    for (stage, on, back) in [(0, Edge::Fwp(id(1)), out), (1, out, Edge::Fwp(id(0)))] {
+        house.attach_wired(id(stage), Shape::slots(8), Wiring::both_ways(vec![on], vec![back], sides));
+    }
+    house.gateway.lend_empties(16);
+    for (number, port) in [(1, INSIDE), (2, OUTSIDE)] {
+        house.gateway.inject(&frame(number, 64), port, id(0));
+        house.mma.poll();
+        assert_eq!(send_all(&mut house, 0, PORT_NEXT), 1);
+        assert_eq!(send_all(&mut house, 1, PORT_REPLY), 1);
+        assert_eq!(send_all(&mut house, 0, PORT_NEXT), 1);
+        assert_eq!(house.gateway.collect(), [left(port, number)]);
+    }
+}
+
+#[test]
 fn each_stage_is_told_which_way_a_frame_goes_and_whether_it_is_a_reply() {
     const FORWARD_REPLY: u16 = RX_FORWARD | RX_REPLY;
     const BACKWARD_REPLY: u16 = RX_BACKWARD | RX_REPLY;

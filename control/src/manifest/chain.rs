@@ -54,7 +54,7 @@ struct OutboundTable {
 #[serde(deny_unknown_fields)]
 struct ReverseTable {
     from: Vec<PortName>,
-    egress: PortName,
+    egress: Option<PortName>,
 }
 
 #[derive(Deserialize)]
@@ -136,7 +136,8 @@ impl KeyPositions {
             ChainProblem::Outputs { stage, .. } | ChainProblem::OutputNotForward { stage, .. } => {
                 of_stage(&self.outputs, stage)
             }
-            ChainProblem::ReverseFromNone
+            ChainProblem::ReverseEgressOfReplies(_)
+            | ChainProblem::ReverseFromWithoutEgress
             | ChainProblem::ReverseFromTwice(_)
             | ChainProblem::ReverseHolds(_)
             | ChainProblem::ReverseWithoutEgress => self.reverse.clone(),

@@ -448,9 +448,15 @@ pub enum ChainProblem {
         /// The protocol.
         protocol: Protocol,
     },
-    /// A reverse direction without ports.
-    #[error("reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out")]
-    ReverseFromNone,
+    /// A reverse direction for replies alone, with a port by which they would leave.
+    #[error(
+        "reverse.egress is {0} and reverse.from names no port: replies leave by the port by which their packets came, so leave \
+         egress out, or name in from the ports whose packets pass the stages backwards"
+    )]
+    ReverseEgressOfReplies(PortName),
+    /// A reverse direction for packets that could not leave.
+    #[error("reverse.from names a port and there is no reverse.egress: say by which port those packets leave")]
+    ReverseFromWithoutEgress,
     /// A reverse direction that names a port twice.
     #[error("reverse.from names {0} twice: once is enough")]
     ReverseFromTwice(PortName),

@@ -6,6 +6,9 @@
 //!   reverse.egress <-- firewall <-- nat <-- router <-- outside  frames from one of reverse.from go backwards
 //! ```
 //!
+//! Replies of a stage go towards the port by which their packet came, through the stages before it. So a chain whose last
+//! stage answers everything has no port behind it, and names none: nothing but such replies passes it backwards then.
+//!
 //! Such a chain is a line of stages, so that exactly one stage is before each. A stage's first output leads to the next
 //! stage or to the one before, depending on the packet's direction. Its further outputs lead out of the node in both
 //! directions.
@@ -17,17 +20,20 @@ use super::{Chain, ChainProblem, Output, PortName};
 /// Which packets pass a chain in reverse, and where they leave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reverse {
-    /// The ports by which they arrive; at least one, each once.
+    /// The ports by which they arrive, each once. If there are none, only replies of later stages pass the stages backwards.
     pub from: Vec<PortName>,
-    /// The port by which they leave after the first stage.
-    pub egress: PortName,
+    /// The port by which they leave after the first stage. Replies alone leave by the port by which their packet came, so
+    /// there is one exactly if `from` names a port.
+    pub egress: Option<PortName>,
 }
 
 /// Checks that the chain can have its reverse direction, if it declares one.
 pub(super) fn check(chain: &Chain) -> Result<(), ChainProblem> {
-    let Some(Reverse { from, .. }) = &chain.reverse else { return Ok(()) };
-    if from.is_empty() {
-        return Err(ChainProblem::ReverseFromNone);
+    let Some(Reverse { from, egress }) = &chain.reverse else { return Ok(()) };
+    match egress {
+        Some(egress) if from.is_empty() => return Err(ChainProblem::ReverseEgressOfReplies(egress.clone())),
+        None if !from.is_empty() => return Err(ChainProblem::ReverseFromWithoutEgress),
+        _ => {}
     }
     if let Some((_, port)) = from.iter().enumerate().find(|(at, port)| from[..*at].contains(port)) {
         return Err(ChainProblem::ReverseFromTwice(port.clone()));
@@ -49,7 +55,7 @@ pub(super) fn check(chain: &Chain) -> Result<(), ChainProblem> {
         }
     }
     let leaves_by_egress = chain.stages.iter().any(|stage| stage.outputs.contains(&Output::Egress));
-    if leaves_by_egress && chain.egress.is_none() {
+    if leaves_by_egress && chain.egress.is_none() && !from.is_empty() {
         return Err(ChainProblem::ReverseWithoutEgress);
     }
     Ok(())

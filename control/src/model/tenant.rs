@@ -182,7 +182,7 @@ impl Tenant {
             Output::Stage(_) | Output::Egress => None,
         };
         let outputs = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(of_output);
-        let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain([&reverse.egress]));
+        let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain(&reverse.egress));
         let named = chain.egress.iter().chain(reverse).cloned().chain(outputs);
         self.check_ports(named)
     }
@@ -364,7 +364,7 @@ mod tests {
         let granted = Tenant { ports: [port("lan"), port("wan")].into(), ..tenant() };
         let mut by_output = chain("c");
         by_output.stages[0].outputs.push(Output::Port(port("dmz")));
-        let reverse = |from: &str, egress: &str| Some(Reverse { from: vec![port(from)], egress: port(egress) });
+        let reverse = |from: &str, egress: &str| Some(Reverse { from: vec![port(from)], egress: Some(port(egress)) });
         let egress = Some(port("wan"));
         let not_granted = "its tenant is not granted the port dmz: use one of lan, wan, or ask the operator for more ([[tenant]] of t)";
         for chain in [

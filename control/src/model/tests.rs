@@ -334,7 +334,7 @@ fn a_chain_with_an_output_that_does_not_lead_forward_is_refused() {
 
 /// Returns a chain with one stage for each list, with these outputs, and a reverse direction from `wan` to `lan`.
 fn both_ways(outputs: &[&[Output]]) -> Chain {
-    let reverse = Reverse { from: vec!["wan".parse().unwrap()], egress: "lan".parse().unwrap() };
+    let reverse = Reverse { from: vec!["wan".parse().unwrap()], egress: Some("lan".parse().unwrap()) };
     Chain { egress: Some("wan".parse().unwrap()), reverse: Some(reverse), ..graph(outputs) }
 }
 
@@ -379,11 +379,28 @@ fn a_reverse_through_a_graph_or_without_ends_is_refused() {
         chain.reverse.as_mut().unwrap().from = from;
         refused(chain)
     };
-    assert_eq!(
-        from(&[]),
-        "reverse.from names no port: name those whose packets pass the stages backwards, or leave reverse out"
-    );
     assert_eq!(from(&["wan", "dmz", "wan"]), "reverse.from names wan twice: once is enough");
+}
+
+#[test]
+fn a_reverse_for_replies_alone_names_no_port_and_one_with_ports_names_where_their_packets_leave() {
+    use Output::{Egress, Stage};
+    let reverse = |from: &[&str], egress: Option<&str>| {
+        let from = from.iter().map(|port| port.parse().unwrap()).collect();
+        let reverse = Some(Reverse { from, egress: egress.map(|port| port.parse().unwrap()) });
+        let chain = Chain { egress: None, reverse, ..both_ways(&[&[Stage(1)], &[Egress]]) };
+        chain.check().map_err(|problem| problem.to_string())
+    };
+    assert_eq!(reverse(&[], None), Ok(()));
+    assert_eq!(
+        reverse(&[], Some("lan")).unwrap_err(),
+        "reverse.egress is lan and reverse.from names no port: replies leave by the port by which their packets came, so leave \
+         egress out, or name in from the ports whose packets pass the stages backwards"
+    );
+    assert_eq!(
+        reverse(&["wan"], None).unwrap_err(),
+        "reverse.from names a port and there is no reverse.egress: say by which port those packets leave"
+    );
 }
 
 #[test]

@@ -191,7 +191,10 @@ impl TryFrom<proto::Outbound> for Outbound {
 
 impl From<&Reverse> for proto::Reverse {
     fn from(Reverse { from, egress }: &Reverse) -> Self {
-        Self { from: from.iter().map(PortName::to_string).collect(), egress: egress.to_string() }
+        Self {
+            from: from.iter().map(PortName::to_string).collect(),
+            egress: egress.as_ref().map(PortName::to_string).unwrap_or_default(),
+        }
     }
 }
 
@@ -199,7 +202,10 @@ fn reverse(message: proto::Reverse) -> Result<Reverse, BadMessage> {
     let port = |(at, name)| field(&format!("chain.reverse.from[{at}]"), PortName::new(name));
     Ok(Reverse {
         from: message.from.into_iter().enumerate().map(port).collect::<Result<_, BadMessage>>()?,
-        egress: field("chain.reverse.egress", PortName::new(message.egress))?,
+        egress: match message.egress {
+            egress if egress.is_empty() => None,
+            egress => Some(field("chain.reverse.egress", PortName::new(egress))?),
+        },
     })
 }
 

@@ -1,5 +1,6 @@
 //! Sockets of a function, over IPv4 and IPv6; with the feature `net`: TCP connections that end in it, whose protocol is smoltcp's, and UDP
-//! datagrams. Peers connect to its ports, and it connects to the addresses that its chain is granted (`outbound` in the manifest).
+//! datagrams. Peers connect to its ports, and it connects to the addresses that its chain is granted (`outbound` in the manifest), and to the
+//! chain's next stage.
 //!
 //! There are two forms. A [`Service`] is called on events of many connections, for datagrams and for what else comes, and never waits:
 //! [`Server`] makes a [`Function`](crate::Function) of it, and [`Sockets`] opens connections. A [`Program`] reads and writes in blocking style,
@@ -62,7 +63,7 @@
 //!               |
 //!             stack.rs ----- sequence.rs   judges a segment by RFC 9293 before smoltcp gets it
 //!               |     \----- reply.rs      resets and acknowledgements outside of connections
-//!               |     \----- stack/connect.rs   connections of the function's own
+//!               |     \----- stack/connect.rs, stack/next_stage.rs   connections of the function's own
 //!             own_flow.rs    what the node is asked for: flows, and their ends     outbound.rs   targets, events, errors
 //!             cookie.rs  initial sequence numbers that prove a handshake
 //!             path.rs    ICMP errors about what was sent, and the MTU of a path
@@ -90,6 +91,8 @@
 //!   after 1, 3 and 7 s; it fails after 10 s, or when the peer answers with a reset, or a router or host with an ICMP error that quotes
 //!   the SYN. What a peer sends to it counts as for other connections. Its flow is closed with it, and if the node ends the flow, the
 //!   connection is aborted. A SYN to it is dropped: there is no simultaneous open.
+//! * A connection to the [next stage](Stream::connect_next_stage) has the same limits of time. What belongs to it is told apart by the node's
+//!   record of each packet, before addresses are looked at: a backward reply of another stage is of such a connection or of none.
 //! * A name is looked up by flows of its own, each with a random identification and a port of the node's choice. Only an answer of the
 //!   resolver with this identification and question counts. There are four tries, of 1, 1, 2 and 4 s, with each resolver in turn. Aliases
 //!   are followed, eight at most, as far as the answer has them. TCP is not tried.

@@ -370,10 +370,14 @@ impl ActiveChains {
     }
 
     /// Returns the way back through a chain. There, the first output of a stage leads to the stage before it, and the other outputs lead
-    /// out of the node as they do on the way forth.
+    /// out of the node as they do on the way forth. If only replies take it, they leave the first stage by the port by which their packet
+    /// came.
     fn way_back(&self, reverse: &model::Reverse, outputs: &[Vec<Hop>]) -> Result<WayBack, String> {
-        let egress = Hop::Exit(Edge::Egress(self.port(reverse.egress.as_str())?));
-        let before = |stage: usize| stage.checked_sub(1).map_or(egress, Hop::Stage);
+        let egress = match &reverse.egress {
+            Some(port) => Edge::Egress(self.port(port.as_str())?),
+            None => Edge::EgressWhereItCame,
+        };
+        let before = |stage: usize| stage.checked_sub(1).map_or(Hop::Exit(egress), Hop::Stage);
         let stage = |(stage, hops): (usize, &Vec<Hop>)| {
             std::iter::once(before(stage)).chain(hops.iter().skip(1).copied()).collect()
         };

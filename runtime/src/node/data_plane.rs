@@ -274,7 +274,7 @@ impl Node for DataPlane {
                 Output::Port(port) => Some(port),
                 Output::Stage(_) | Output::Egress => None,
             });
-            let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain([&reverse.egress]));
+            let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain(&reverse.egress));
             for port in chain.egress.iter().chain(named).chain(reverse) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }

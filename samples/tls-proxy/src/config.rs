@@ -33,7 +33,7 @@ pub struct Config {
     pub certificate: Vec<Identity>,
     /// Files to serve.
     pub site: Option<Site>,
-    /// Or a server to pass on to.
+    /// Or a server, or the chain's next stage, to pass on to.
     pub upstream: Option<UpstreamConfig>,
 }
 
@@ -71,12 +71,14 @@ struct PageConfig {
     fill_bytes: Option<u64>,
 }
 
-/// A server to pass on to.
+/// A server to pass on to: one of `address` and `next_stage_port`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamConfig {
     /// Its address and port, which the chain must be granted (`outbound` in the manifest).
-    pub address: SocketAddr,
+    pub address: Option<SocketAddr>,
+    /// A port of the chain's next stage; the chain must have a way back (`reverse` in the manifest).
+    pub next_stage_port: Option<u16>,
     /// How it is spoken to by TLS; without, in plain text.
     pub tls: Option<UpstreamTls>,
     /// The protocols of the application that clients may agree on (RFC 7301), the preferred first. Without any, clients' wishes are ignored.
@@ -130,7 +132,21 @@ impl Config {
         match (&parsed.site, &parsed.upstream) {
             (Some(_), Some(_)) => Err("there are `[site]` and `[upstream]`: use one of them".into()),
             (None, None) => Err("there is nothing to serve: add `[site]`, or `[upstream]` with its `address`".into()),
-            _ => Ok(parsed),
+            (Some(_), None) => Ok(parsed),
+            (None, Some(upstream)) => upstream.check().map(|()| parsed),
+        }
+    }
+}
+
+impl UpstreamConfig {
+    fn check(&self) -> Result<(), InitError> {
+        match (self.address, self.next_stage_port) {
+            (Some(_), Some(_)) => Err("upstream: there are `address` and `next_stage_port`: use one of them".into()),
+            (None, None) => {
+                Err("upstream: add the `address` of a server, or `next_stage_port` for the chain's next stage".into())
+            }
+            (Some(_), None) => Ok(()),
+            (None, Some(port)) => bound("upstream.next_stage_port", port.into(), 1, u16::MAX.into()),
         }
     }
 }

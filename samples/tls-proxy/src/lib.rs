@@ -1,4 +1,5 @@
-//! Ends TLS (1.3, RFC 8446, and 1.2, RFC 5246), and serves files over HTTP/1.1 or passes the plain text on to another server.
+//! Ends TLS (1.3, RFC 8446, and 1.2, RFC 5246), and serves files over HTTP/1.1 or passes the plain text on to another server or
+//! to the chain's next stage.
 //!
 //! ```text
 //!   client --TCP--> session.rs    records and handshakes, by rustls
@@ -7,7 +8,7 @@
 //!                      |    \---- keys.rs           signatures and tickets, which the node makes
 //!                      |
 //!                  plain text --> http-server (files)
-//!                            \--> pipe.rs, upstream.rs --TCP or TLS--> another server
+//!                            \--> pipe.rs, upstream.rs --TCP or TLS--> another server, or the chain's next stage
 //! ```
 //!
 //! The private key is never in this function: a client that breaks out of it has broken its own session.

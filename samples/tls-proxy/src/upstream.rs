@@ -1,4 +1,4 @@
-//! The server that clients are passed on to: [`Upstream`], and one connection to it: [`UpstreamEnd`].
+//! The server, or the chain's next stage, that clients are passed on to: [`Upstream`], and one connection to it: [`UpstreamEnd`].
 
 use std::cell::RefCell;
 use std::fs;
@@ -19,10 +19,17 @@ use crate::session::Session;
 
 /// Where clients are passed on to.
 pub(crate) struct Upstream {
-    address: SocketAddr,
+    target: Target,
     tls: Option<Tls>,
     /// Connections that are being opened.
     opening: Vec<Rc<RefCell<Pipe>>>,
+}
+
+/// What is connected to.
+#[derive(Clone, Copy)]
+enum Target {
+    Address(SocketAddr),
+    NextStage { port: u16 },
 }
 
 /// How it is spoken to.
@@ -46,7 +53,12 @@ pub struct UpstreamEnd {
 impl Upstream {
     pub(crate) fn new(config: &UpstreamConfig) -> Result<Self, InitError> {
         let tls = config.tls.as_ref().map(Tls::read).transpose()?;
-        Ok(Self { address: config.address, tls, opening: Vec::new() })
+        let target = match (config.address, config.next_stage_port) {
+            (Some(address), _) => Target::Address(address),
+            (None, Some(port)) => Target::NextStage { port },
+            (None, None) => unreachable!("a configuration has one of them"),
+        };
+        Ok(Self { target, tls, opening: Vec::new() })
     }
 
     /// Prepares an instance.
@@ -61,7 +73,10 @@ impl Upstream {
 
     /// Opens a connection for a client.
     pub(crate) fn open(&mut self, client: &mut Stream<'_>, now_ns: u64) -> Result<Rc<RefCell<Pipe>>, ConnectError> {
-        let upstream = client.connect(self.address)?;
+        let upstream = match self.target {
+            Target::Address(address) => client.connect(address)?,
+            Target::NextStage { port } => client.connect_next_stage(port)?,
+        };
         let pipe = Rc::new(RefCell::new(Pipe::new(client.id(), upstream, now_ns)));
         self.opening.push(Rc::clone(&pipe));
         Ok(pipe)

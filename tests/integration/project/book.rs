@@ -191,6 +191,9 @@ fn the_commands_of_each_chapter_work_when_pasted_while_the_tours_node_runs() {
                 "New, TLSv1.3",
                 "Reused, TLSv1.3",
                 "chain/secure deleted",
+                "chain/secure created",
+                "<h1>Hello, from the next stage</h1>",
+                "chain/secure deleted",
             ],
             "inference" => &[
                 "model/sight created",

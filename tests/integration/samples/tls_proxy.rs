@@ -13,6 +13,10 @@ use pinion_tests::traffic::web::filled;
 
 const NAME: &str = "site.example";
 const BIG_BYTES: usize = 1 << 20;
+/// In words of `openssl req`.
+const P256: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+/// What `curl` ends with if a connection is refused.
+const CURL_REFUSED: i32 = 7;
 
 /// A node that serves a site over TLS, and the certificate to trust.
 struct Site {
@@ -34,16 +38,36 @@ fn make_certificate(folder: &Path, kind: &[&str]) -> (PathBuf, PathBuf) {
 
 impl Site {
     fn new(kind: &[&str]) -> Self {
+        let pages = format!(
+            "[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n[[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
+        );
+        Self::with(kind, &pages, None)
+    }
+
+    /// Makes a site that `http-server`, the next stage of the chain, serves in plain text.
+    fn of_next_stage() -> Self {
+        let pages = format!("page / hello\nfill /big {BIG_BYTES}\n");
+        Self::with(P256, "[upstream]\nnext_stage_port = 80\n", Some(&pages))
+    }
+
+    /// Makes a site by a certificate of this kind, and a configuration of what is behind TLS; with the configuration of `http-server` if that
+    /// is the chain's next stage.
+    fn with(kind: &[&str], behind: &str, next_stage: Option<&str>) -> Self {
         let bed = Bed::new(Device::Tap);
         let (key, certificate) = make_certificate(&bed.node.path("tls"), kind);
         let files = certificate.parent().expect("a file is in a folder");
-        let config = format!(
-            "[[certificate]]\nchain = \"/site.pem\"\nkey = \"site\"\n[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n\
-             [[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
-        );
-        let manifest = Manifest::of(TENANT).module("tls-proxy", &build::sample("tls-proxy")).with(format_args!(
+        let config = format!("[[certificate]]\nchain = \"/site.pem\"\nkey = \"site\"\n{behind}");
+        let mut manifest = Manifest::of(TENANT).module("tls-proxy", &build::sample("tls-proxy"));
+        let (mut more, mut reverse) = (String::new(), "");
+        if let Some(config) = next_stage {
+            manifest = manifest.module("http-server", &build::sample("http-server"));
+            more = format!(", {{ module = \"http-server\", config = {config:?} }}");
+            reverse = "reverse = { from = [] }\n";
+        }
+        let manifest = manifest.with(format_args!(
             "[key.site]\nfile = {key:?}\n\
-             [[chain]]\nname = \"secure\"\nstage = [{{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}]\n\
+             [[chain]]\nname = \"secure\"\n{reverse}\
+             stage = [{{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}{more}]\n\
              [[rule]]\nname = \"secure\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
              match = {{ destination = \"{NODE}\", protocol = \"tcp\" }}\n"
         ));
@@ -52,7 +76,7 @@ impl Site {
     }
 
     fn of_p256() -> Self {
-        Self::new(&["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        Self::new(P256)
     }
 
     fn certificate(&self) -> &str {
@@ -103,11 +127,7 @@ fn curl_gets_pages_and_whole_files_by_both_versions_and_keeps_its_connection() {
 
 #[test]
 fn openssl_verifies_keys_of_each_kind_in_both_versions() {
-    for kind in [
-        &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"][..],
-        &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"],
-        &["rsa:2048"],
-    ] {
+    for kind in [P256, &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], &["rsa:2048"]] {
         let site = Site::new(kind);
         for version in ["-tls1_2", "-tls1_3"] {
             let said = site.ask(&site.bed.clients[0], version);
@@ -174,4 +194,20 @@ fn pythons_ssl_gets_pages_and_refuses_another_name() {
         site.certificate()
     );
     run(site.bed.clients[0].namespace.command("python3").args(["-c", &program]));
+}
+
+#[test]
+fn http_server_as_the_next_stage_serves_each_client_by_a_chain_of_its_own_and_by_tls_alone() {
+    let site = Site::of_next_stage();
+    for client in &site.bed.clients[..2] {
+        assert_eq!(site.curl(client, &[], "/"), "hello");
+        assert!(site.curl(client, &[], "/big") == filled(BIG_BYTES));
+        let mut plain = client.namespace.command("curl");
+        let refused = output(plain.args(["--silent", "--max-time", "60", &format!("http://{NODE}:80/")]));
+        assert_eq!(refused.status.code(), Some(CURL_REFUSED), "{}", errors(&refused));
+        assert_eq!(site.curl(client, &[], "/"), "hello");
+    }
+    let serving = site.bed.node.cli().serving_fwps();
+    let of_stage = |stage: u64| serving.iter().filter(|fwp| fwp["stage"].as_u64() == Some(stage)).count();
+    assert_eq!([of_stage(0), of_stage(1)], [2, 2], "{serving:?}");
 }

@@ -239,8 +239,9 @@ fn outbound(list: &[Outbound]) -> Option<String> {
     (!list.is_empty()).then(|| list.iter().map(entry).collect::<Vec<_>>().join(", "))
 }
 
-/// Formats it as `from outside, leaving by inside`.
+/// Formats it as `from outside, leaving by inside`, or as `replies only`.
 fn reverse(Reverse { from, egress }: &Reverse) -> String {
+    let Some(egress) = egress else { return "replies only".into() };
     let from: Vec<&str> = from.iter().map(PortName::as_str).collect();
     format!("from {}, leaving by {egress}", from.join(", "))
 }

@@ -60,14 +60,17 @@ module = "nat"
 fn a_chain_defines_by_port_which_packets_pass_it_in_reverse() {
     let chain = &read(BOTH_WAYS).unwrap().chains[0].chain;
     let port = |name: &str| name.parse().unwrap();
-    assert_eq!(chain.reverse, Some(Reverse { from: vec![port("outside")], egress: port("inside") }));
+    assert_eq!(chain.reverse, Some(Reverse { from: vec![port("outside")], egress: Some(port("inside")) }));
+    let replies = BOTH_WAYS.replace("[\"outside\"], egress = \"inside\"", "[]");
+    assert_eq!(read(&replies).unwrap().chains[0].chain.reverse, Some(Reverse { from: vec![], egress: None }));
     assert_eq!(read(GOOD).unwrap().chains[0].chain.reverse, None);
 }
 
 #[test]
 fn an_invalid_reverse_is_refused_by_line() {
     for (from, to, start) in [
-        ("[\"outside\"]", "[]", "demo.toml:6: chain border: reverse.from names no port"),
+        ("[\"outside\"]", "[]", "demo.toml:6: chain border: reverse.egress is inside and reverse.from names no port"),
+        ("from = [\"outside\"], ", "", "demo.toml:6: chain.reverse: missing key `from`"),
         ("\"outside\"]", "\"outside\", \"outside\"]", "demo.toml:6: chain border: reverse.from names outside twice"),
         (
             "egress = \"outside\"",
@@ -76,7 +79,11 @@ fn an_invalid_reverse_is_refused_by_line() {
         ),
         ("egress = \"outside\"", "", "demo.toml:6: chain border: there is a reverse and no egress"),
         (", \"port:inside\"", ", \"nat\"", "demo.toml:10: chain border: output 1 of stage 1 of 2 keeps the chain from"),
-        (", egress = \"inside\"", "", "demo.toml:6: chain.reverse: missing key `egress`"),
+        (
+            ", egress = \"inside\"",
+            "",
+            "demo.toml:6: chain border: reverse.from names a port and there is no reverse.egress",
+        ),
         (
             "[\"outside\"]",
             "[\n\"outside\",\n\"out side\"]",

@@ -103,7 +103,7 @@ impl TxToken for Answer<'_> {
         start.copy_from_slice(header);
         let result = write(ip);
         self.sent.note(ip);
-        packet.reply();
+        self.link.send(packet);
         result
     }
 }

@@ -11,7 +11,7 @@ use smoltcp::wire::{Ipv4Packet, Ipv6Packet, TcpPacket, TcpSeqNumber};
 use super::cookie::Offer;
 use super::sequence::{Arrived, Changes};
 use crate::headers::{Addresses, Headers, Pair, TCP, TcpFlags};
-use crate::{Checksum, Packet, Way};
+use crate::{Checksum, Direction, Packet, Way};
 
 /// Addresses, two VLAN tags, and the type of what follows.
 const HEADER_MAX: usize = 12 + 2 * 4 + 2;
@@ -19,17 +19,55 @@ const HEADER_MAX: usize = 12 + 2 * 4 + 2;
 const HEADER_MIN: usize = 12 + 2;
 const IPV6_HEADER: usize = 40;
 
+/// Which side a flow's peer is on, by the node's own record of each packet: no address says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Origin {
+    /// A port of the node's.
+    Network,
+    /// A later stage of the chain. Its answers are replies that go backwards.
+    NextStage,
+}
+
+impl Origin {
+    /// Returns the origin of a packet; `None` for replies of earlier stages, which are for no socket.
+    fn of(packet: &Packet<'_>) -> Option<Self> {
+        if !packet.is_reply() {
+            return Some(Self::Network);
+        }
+        (packet.direction() == Some(Direction::Backward)).then_some(Self::NextStage)
+    }
+}
+
 /// The two endpoints of a connection, in the peer's direction: the peer is the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flow {
     addresses: Addresses,
     ports: Pair<u16>,
+    origin: Origin,
 }
 
 impl Flow {
-    /// Returns the flow of a packet with these headers, if it has ports.
+    /// Returns the flow of a packet of the network with these headers, if it has ports.
     pub(super) fn of(headers: &Headers) -> Option<Self> {
-        Some(Self { addresses: headers.addresses, ports: headers.ports? })
+        Some(Self { addresses: headers.addresses, ports: headers.ports?, origin: Origin::Network })
+    }
+
+    /// Returns the flow of a packet with these headers, if it has ports and its origin has sockets. Headers that it quotes are of the same
+    /// origin.
+    pub(super) fn by(packet: &Packet<'_>, headers: &Headers) -> Option<Self> {
+        Some(Self { origin: Origin::of(packet)?, ..Self::of(headers)? })
+    }
+
+    /// Returns the flow of a connection to the next stage that continues this one: between the same hosts, from `local_port` of the peer to
+    /// `port`.
+    pub(super) fn onwards(&self, port: u16, local_port: u16) -> Self {
+        let ports = Pair { source: port, destination: local_port };
+        Self { addresses: self.addresses.reversed(), ports, origin: Origin::NextStage }
+    }
+
+    /// Returns whether the peer is the chain's next stage.
+    pub(super) fn is_of_next_stage(&self) -> bool {
+        self.origin == Origin::NextStage
     }
 
     /// Returns the flow between a peer and a local end; `None` if they are of two versions of IP.
@@ -43,7 +81,8 @@ impl Flow {
             }
             _ => return None,
         };
-        Some(Self { addresses, ports: Pair { source: peer.port(), destination: local.port() } })
+        let ports = Pair { source: peer.port(), destination: local.port() };
+        Some(Self { addresses, ports, origin: Origin::Network })
     }
 
     /// Returns whether both ends are those of hosts that can answer each other.
@@ -54,10 +93,10 @@ impl Flow {
 
     /// Returns the same flow in the opposite direction.
     pub(super) fn reversed(&self) -> Self {
-        Self { addresses: self.addresses.reversed(), ports: self.ports.reversed() }
+        Self { addresses: self.addresses.reversed(), ports: self.ports.reversed(), origin: self.origin }
     }
 
-    /// Returns addresses and ports, and a byte that tells the versions of IP apart.
+    /// Returns addresses and ports, and a byte that tells the versions of IP and the origins apart.
     pub(super) fn to_bytes(self) -> [u8; 37] {
         let mut bytes = [0; 37];
         match self.addresses {
@@ -73,6 +112,7 @@ impl Flow {
         }
         bytes[32..34].copy_from_slice(&self.ports.source.to_be_bytes());
         bytes[34..36].copy_from_slice(&self.ports.destination.to_be_bytes());
+        bytes[36] |= u8::from(self.is_of_next_stage()) << 1;
         bytes
     }
 
@@ -95,11 +135,24 @@ pub(super) struct Link {
     bytes: [u8; HEADER_MAX],
     len: u8,
     way: Way,
+    /// That of the peer's frames, in a chain with a way back.
+    direction: Option<Direction>,
+    exit: Exit,
+}
+
+/// How frames leave the function by a link.
+#[derive(Clone, Copy, Debug)]
+enum Exit {
+    /// Towards the port of the link's way.
+    Reply,
+    /// By the stage's first output.
+    NextStage,
 }
 
 impl Link {
     /// That of no peer: nothing is sent by it.
-    pub(super) const NONE: Self = Self { bytes: [0; HEADER_MAX], len: 0, way: Way { number: 0, port: 0 } };
+    pub(super) const NONE: Self =
+        Self { bytes: [0; HEADER_MAX], len: 0, way: Way { number: 0, port: 0 }, direction: None, exit: Exit::Reply };
 
     /// Returns the link of frames with this header. `None` if it is no Ethernet header with two VLAN tags at most.
     pub(super) fn with_header(header: &[u8], way: Way) -> Option<Self> {
@@ -131,12 +184,29 @@ impl Link {
         link
     }
 
+    /// Returns the link by which the next stage gets what seems to come from this link's peer. `None` if its answers would not come back:
+    /// the peer's frames do not go forwards through a chain with a way back.
+    pub(super) fn onwards(&self) -> Option<Self> {
+        let mut link = Self { direction: None, exit: Exit::NextStage, ..*self };
+        let (addresses, _) = link.bytes.split_first_chunk_mut::<12>()?;
+        addresses.rotate_left(6);
+        (self.direction == Some(Direction::Forward)).then_some(link)
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
     pub(super) fn way(&self) -> Way {
         self.way
+    }
+
+    /// Sends a packet that was made for this link's [way](Link::way).
+    pub(super) fn send(&self, packet: Packet<'_>) {
+        match self.exit {
+            Exit::Reply => packet.reply(),
+            Exit::NextStage => packet.send(),
+        }
     }
 }
 
@@ -159,8 +229,9 @@ impl<'p> Segment<'p> {
         if headers.protocol != TCP || headers.fragment.is_some() || has_extensions(headers) {
             return None;
         }
-        let flow = Flow::of(headers).filter(Flow::is_between_hosts)?;
+        let flow = Flow::by(packet, headers).filter(Flow::is_between_hosts)?;
         let link = Link::answering(&frame[..headers.at.network], packet.way())?;
+        let link = Link { direction: packet.direction(), ..link };
         let start = headers.at.network;
         let segment = Self {
             flow,

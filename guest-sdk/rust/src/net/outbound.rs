@@ -101,6 +101,9 @@ pub enum ConnectError {
     NoRoom,
     /// No packet has come yet by whose way the flow could leave.
     NoWay,
+    /// Answers of the chain's next stage would not come back: the chain has no way back (`reverse` in the manifest), or the packets of the
+    /// connection's peer do not pass it forwards.
+    NoWayBack,
 }
 
 impl fmt::Display for ConnectError {
@@ -115,6 +118,10 @@ impl fmt::Display for ConnectError {
                 f.write_str("all connections or flows are in use: raise `connections_max` or `udp_flows_max`")
             }
             Self::NoWay => f.write_str("no packet has come yet by whose way the flow could leave"),
+            Self::NoWayBack => f.write_str(
+                "the next stage could not answer, as the chain has no `reverse` or the client's packets pass it backwards: add \
+                 `reverse = { from = [] }` to the chain",
+            ),
         }
     }
 }
@@ -131,7 +138,7 @@ impl From<ConnectError> for io::Error {
             ConnectError::FlowEnded(_) => ErrorKind::ConnectionAborted,
             ConnectError::RefusedByPeer => ErrorKind::ConnectionRefused,
             ConnectError::TimedOut => ErrorKind::TimedOut,
-            ConnectError::NoWay => ErrorKind::NotConnected,
+            ConnectError::NoWay | ConnectError::NoWayBack => ErrorKind::NotConnected,
         };
         Self::new(kind, error)
     }

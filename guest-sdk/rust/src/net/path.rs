@@ -83,7 +83,7 @@ impl Report {
         let icmp = headers.icmp.filter(|icmp| icmp.is_error && headers.fragment.is_none())?;
         let frame = packet.data();
         let quoted = headers.reported(frame).ok()??;
-        let flow = Flow::of(&quoted)?.reversed();
+        let flow = Flow::by(packet, &quoted)?.reversed();
         let quoted = match quoted.protocol {
             TCP => {
                 let seq = frame[..headers.at.end].get(quoted.at.transport + 4..)?.first_chunk()?;

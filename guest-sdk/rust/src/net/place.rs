@@ -48,6 +48,33 @@ pub(super) enum Phase {
     Leaving,
 }
 
+/// Whom a connection of the function's own leads to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Own {
+    /// An address behind a port of the node's, by a flow that the node opens.
+    Outbound(OwnFlow),
+    /// The chain's next stage; it is to answer by then.
+    NextStage { until_ns: u64 },
+}
+
+impl Own {
+    /// Returns when the attempt to open it ends.
+    pub(super) fn until_ns(&self) -> u64 {
+        match self {
+            Self::Outbound(flow) => flow.until_ns,
+            Self::NextStage { until_ns } => *until_ns,
+        }
+    }
+
+    /// Returns the flow that the node opens for it.
+    pub(super) fn flow(&mut self) -> Option<&mut OwnFlow> {
+        match self {
+            Self::Outbound(flow) => Some(flow),
+            Self::NextStage { .. } => None,
+        }
+    }
+}
+
 /// The next amount of data that the peer must accept.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
@@ -65,7 +92,7 @@ pub(super) struct Place {
     /// Tells its connections apart.
     pub(super) serial: u64,
     /// Of a connection that the function has opened.
-    pub(super) own: Option<OwnFlow>,
+    pub(super) own: Option<Own>,
     /// Why the function's connection cannot be opened.
     pub(super) failure: Option<ConnectError>,
     /// Why the connection was reset or aborted.
@@ -323,7 +350,7 @@ impl Place {
         let idle_ns = settings.idle_timeout_ns;
         match self.phase {
             Phase::Free => NEVER,
-            Phase::Asking | Phase::Connecting => self.own.map_or(NEVER, |own| own.until_ns),
+            Phase::Asking | Phase::Connecting => self.own.map_or(NEVER, |own| own.until_ns()),
             Phase::Opening => after(Some(self.quiet_since_ns), OPENING_NS_MAX),
             Phase::Open | Phase::Leaving if matches!(self.state(), State::Closed | State::TimeWait) => NEVER,
             Phase::Open | Phase::Leaving => after(Some(self.quiet_since_ns), idle_ns)

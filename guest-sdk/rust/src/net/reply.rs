@@ -49,7 +49,7 @@ impl Reply {
         let Some(mut packet) = slots.make(link.bytes(), link.way()) else { return };
         packet.set_len(start + ip.buffer_len()).expect("a slot is longer than a segment without a payload");
         emit(&ip, &tcp, &mut packet.data_mut()[start..]);
-        packet.reply();
+        link.send(packet);
     }
 
     /// Writes an IP packet with the SYN of a flow's peer that had this number and this offer.
@@ -111,5 +111,5 @@ pub(super) fn repeat(ip: &[u8], link: &Link, slots: Slots<'_>) {
     let start = link.bytes().len();
     packet.set_len(start + ip.len()).expect("a slot is longer than a SYN,ACK");
     packet.data_mut()[start..].copy_from_slice(ip);
-    packet.reply();
+    link.send(packet);
 }

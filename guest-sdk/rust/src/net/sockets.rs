@@ -172,7 +172,7 @@ impl<'a> Sockets<'a> {
     }
 
     /// Refuses a packet that is not for a socket: a segment of TCP is answered with a reset, if that is required (RFC 9293, section 3.10.7.1).
-    /// Any other packet is dropped.
+    /// Any other packet is dropped, and so is another stage's [reply](Packet::is_reply): an answer would go on to where the reply does.
     pub fn refuse(&self, packet: Packet<'_>) {
         match self.about {
             // Its owner may have cut it.
@@ -185,7 +185,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn refuse_with(&self, packet: &Packet<'_>, headers: &Headers) {
-        if let Some(segment) = Segment::of(packet, headers) {
+        if let Some(segment) = Segment::of(packet, headers).filter(|_| !packet.is_reply()) {
             refuse(&segment, self.slots);
         }
     }

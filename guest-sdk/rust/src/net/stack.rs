@@ -14,12 +14,15 @@
 //!    free -------------------------------------> asking ---------------------> connecting --------------------------> open
 //! ```
 //!
+//! One to the chain's next stage needs no flow and begins with `connecting` (`stack/next_stage.rs`).
+//!
 //! smoltcp implements the protocol. Each connection is a socket in a set of its own, so that the cost of a segment does not depend on the
 //! number of connections, and answers go to the station recorded for the connection. Sockets and their buffers are made once. Nothing here
 //! allocates afterwards, except for an answer that finds no slot, and for a connection whose path gets narrower. Every loop is bounded by the settings or by a constant.
 
 mod accept;
 mod connect;
+mod next_stage;
 
 use core::net::SocketAddr;
 
@@ -35,7 +38,7 @@ use super::link::{Flow, Segment};
 use super::outbound::{ConnectError, StreamId, Via};
 use super::own_flow::Endings;
 use super::path::{Cause, REPEATS_MIN, REPEATS_MIN_AGAIN, Report, fallback_mtu};
-use super::place::{NEVER, Phase, Place};
+use super::place::{NEVER, Own, Phase, Place};
 use super::reply::{self, Reply};
 use super::sequence::{Changes, Stage, Verdict, is_before, is_sign_of_life, judge};
 use super::{MTU_BYTES, Settings};
@@ -132,20 +135,29 @@ impl Stack {
     /// Processes a packet with these headers, if it is a segment of a connection or to a port that is listened to. Returns whether it is;
     /// damaged segments are.
     pub(super) fn receive(&mut self, packet: &Packet<'_>, headers: &Headers, slots: Slots<'_>, now_ns: u64) -> bool {
-        let Some(flow) = Flow::of(headers).filter(|_| headers.protocol == TCP) else { return false };
+        let Some(flow) = Flow::by(packet, headers).filter(|_| headers.protocol == TCP) else { return false };
         let known = self.flows.find(&flow);
-        let is_listened_to = self.listens_to(flow.local().port());
+        let is_listened_to = self.listens_to(flow.local().port()) && !flow.is_of_next_stage();
         if known.is_none() && !is_listened_to {
             return false;
         }
-        let Some(segment) = Segment::of(packet, headers) else { return true };
+        let Some(mut segment) = Segment::of(packet, headers) else { return true };
         if let Some(id) = known {
             let number = *self.flows.value(id);
-            if self.places[usize::from(number)].state() != State::Closed {
+            let place = &self.places[usize::from(number)];
+            if flow.is_of_next_stage() {
+                // A reply to a reply would leave the node.
+                segment.link = place.link;
+            }
+            if place.state() != State::Closed {
                 self.receive_known(number, &segment, slots, now_ns);
                 return true;
             }
             self.forget_flow(number);
+        }
+        if flow.is_of_next_stage() {
+            refuse(&segment, slots);
+            return true;
         }
         self.receive_unknown(&segment, slots, now_ns);
         true
@@ -208,6 +220,8 @@ impl Stack {
             Verdict::Reset => self.reset(number, segment, slots, now_ns),
             Verdict::Refuse => refuse(segment, slots),
             Verdict::Take(_) if at.stage == Stage::Connecting => self.agree(number, segment, slots, now_ns),
+            // Peers open no connection to a port of the function's own.
+            Verdict::Reopen if place.own.is_some() => {}
             Verdict::Reopen => {
                 self.release(number);
                 self.open(segment, Some(at.send_next), slots, now_ns);
@@ -323,7 +337,7 @@ impl Stack {
         place.phase = Phase::Free;
         place.wake_ns = NEVER;
         place.flow = None;
-        if let Some(own) = place.own.take()
+        if let Some(Own::Outbound(own)) = place.own.take()
             && let Some(flow) = own.number
         {
             self.endings.push(flow, own.via());

@@ -10,7 +10,7 @@ use super::close::CloseReason;
 use super::outbound::{ConnectError, FlowId, StreamId, Target, Via};
 use super::protocols::Protocols;
 use super::{IpVersion, LookupId, ResolveError, Sockets};
-use crate::Slots;
+use crate::{Slots, clock};
 
 /// A connection of a [`Server`](super::Server), for the duration of a call. No operation blocks: a read without data, and a write without
 /// room, return [`ErrorKind::WouldBlock`], and [`Service::ready`](super::Service::ready) is called again when that may have changed. An error
@@ -143,6 +143,58 @@ impl<'a> Stream<'a> {
     /// As [`Sockets::connect`](super::Sockets::connect).
     pub fn connect(&mut self, to: impl Into<Target>) -> Result<StreamId, ConnectError> {
         self.protocols.connect(to.into(), Some(self.via()))
+    }
+
+    /// Opens a TCP connection to a port of the chain's next stage, on behalf of this connection's peer: to the address that the peer has
+    /// connected to, from the peer's own address and a port that is chosen at random. The next stage needs not know of this function.
+    /// What becomes of the connection is told as for [`Sockets::connect`](super::Sockets::connect); no grant is needed, as nothing leaves the
+    /// node.
+    ///
+    /// The chain must have a way back (`reverse` in the manifest; `from = []` is enough): so the next stage's replies pass this function.
+    /// Only what the node marks as such a reply belongs to the connection, whatever addresses and ports others write into their packets.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    ///
+    /// use pinion_sdk::net::testing::Network;
+    /// use pinion_sdk::net::{Server, Service, Settings, Stream, StreamId};
+    /// use pinion_sdk::InitError;
+    ///
+    /// /// Greets the next stage for each client.
+    /// struct Usher;
+    ///
+    /// impl Service for Usher {
+    ///     type Connection = ();
+    ///
+    ///     fn init(_config: &[u8]) -> Result<(Self, Settings), InitError> {
+    ///         Ok((Self, Settings { tcp_ports: vec![7], ..Settings::default() }))
+    ///     }
+    ///
+    ///     fn accept(&mut self, stream: &mut Stream<'_>) {
+    ///         if let Err(error) = stream.connect_next_stage(80) {
+    ///             pinion_sdk::warn!("{error}");
+    ///         }
+    ///     }
+    ///
+    ///     fn connected(&mut self, _id: StreamId, stream: &mut Stream<'_>) -> Option<()> {
+    ///         stream.write(b"a client has come").ok().map(drop)
+    ///     }
+    ///
+    ///     fn ready(&mut self, _connection: &mut (), _stream: &mut Stream<'_>) {}
+    /// }
+    ///
+    /// let mut network = Network::<Server<Usher>>::new(b"").unwrap();
+    /// let next_stage = network.listen_at_next_stage("10.0.0.2:80".parse().unwrap());
+    /// network.connect("10.0.0.1".parse().unwrap(), "10.0.0.2:7".parse().unwrap());
+    /// network.settle();
+    /// assert_eq!(network.received(next_stage), b"a client has come");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::NoWayBack`], [`ConnectError::NoRoom`], and [`ConnectError::RefusedByPeer`] if the port is 0.
+    pub fn connect_next_stage(&mut self, port: u16) -> Result<StreamId, ConnectError> {
+        self.protocols.tcp.connect_next_stage(self.place, port, clock::now_ns())
     }
 
     /// Opens a UDP flow, as [`Sockets::open_udp`](super::Sockets::open_udp) does, by default by the way of this connection's peer.

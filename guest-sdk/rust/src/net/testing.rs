@@ -19,7 +19,7 @@ use crate::headers::{Headers, UDP};
 use crate::outbound::End;
 use crate::packets::udp;
 use crate::testing::{FlowNode, Harness, Outcome, Verdict};
-use crate::{Function, InitError, clock};
+use crate::{Direction, Function, InitError, clock};
 
 /// The hardware address of the function, and that of the clients.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -37,7 +37,7 @@ const FIRST_PORT: u16 = 49_152;
 pub enum Towards {
     /// To the function.
     Function,
-    /// To the clients.
+    /// To the clients, and to servers.
     Clients,
 }
 
@@ -63,6 +63,8 @@ pub struct Network<F: Function> {
     fate: Box<Fate>,
     next_port: u16,
     udp_servers: Vec<(SocketAddr, Box<UdpServer>)>,
+    /// The ports of the chain's next stage; the chain has a way back if there is one.
+    next_stage: Vec<SocketAddr>,
     /// Frames of UDP servers, and what the node says.
     pending: Vec<Vec<u8>>,
 }
@@ -88,6 +90,7 @@ impl<F: Function> Network<F> {
             fate,
             next_port: FIRST_PORT,
             udp_servers: Vec::new(),
+            next_stage: Vec::new(),
             pending: Vec::new(),
         })
     }
@@ -132,6 +135,22 @@ impl<F: Function> Network<F> {
         socket.set_nagle_enabled(false);
         socket.listen((at.ip(), at.port())).expect("a server can listen there");
         Client(self.sockets.add(socket))
+    }
+
+    /// Adds a next stage to the chain, which has a way back from now on. It answers what the function sends to this address by its first
+    /// output: it refuses connections there, until there is a [server](Network::listen).
+    pub fn add_next_stage(&mut self, at: SocketAddr) {
+        self.next_stage.push(at);
+    }
+
+    /// [Adds](Network::add_next_stage) a next stage with a server that accepts one connection.
+    ///
+    /// # Panics
+    ///
+    /// As [`Network::listen`].
+    pub fn listen_at_next_stage(&mut self, at: SocketAddr) -> Client {
+        self.add_next_stage(at);
+        self.listen(at)
     }
 
     /// Makes a UDP server at this address, which answers a datagram from another address with the datagrams that `server` returns.
@@ -190,10 +209,40 @@ impl<F: Function> Network<F> {
         answers.into_iter().map(|answer| answer.bytes[ETHERNET_HEADER + headers..].to_vec()).collect()
     }
 
-    /// Delivers a frame that no client sends.
+    /// Delivers a frame that no client sends, from a port of the node's.
     pub fn deliver(&mut self, frame: &[u8]) {
-        let verdicts = self.harness.deliver(&[frame]);
+        let direction = self.has_way_back().then_some(Direction::Forward);
+        let verdicts = match direction {
+            Some(direction) => self.harness.deliver_direction(direction, 0, &[frame]),
+            None => self.harness.deliver(&[frame]),
+        };
         self.take(verdicts);
+    }
+
+    /// Delivers a frame as a reply of the chain's next stage.
+    pub fn deliver_from_next_stage(&mut self, frame: &[u8]) {
+        let verdicts = self.harness.deliver_reply(Direction::Backward, 0, &[frame]);
+        self.take(verdicts);
+    }
+
+    fn has_way_back(&self) -> bool {
+        !self.next_stage.is_empty()
+    }
+
+    /// Delivers frames: those from an address of the next stage as its replies.
+    fn deliver_all(&mut self, frames: &[Vec<u8>]) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        let is_reply = |frame: &Vec<u8>| ends(frame).is_some_and(|(from, _)| self.next_stage.contains(&from));
+        for run in frames.chunk_by(|one, next| is_reply(one) == is_reply(next)) {
+            let is_reply = is_reply(&run[0]);
+            let run: Vec<&[u8]> = run.iter().map(Vec::as_slice).collect();
+            verdicts.extend(match (is_reply, self.has_way_back()) {
+                (true, _) => self.harness.deliver_reply(Direction::Backward, 0, &run),
+                (false, true) => self.harness.deliver_direction(Direction::Forward, 0, &run),
+                (false, false) => self.harness.deliver(&run),
+            });
+        }
+        verdicts
     }
 
     /// Closes a client's sending side.
@@ -279,15 +328,22 @@ impl<F: Function> Network<F> {
         if !sent.is_empty() {
             frames.extend((self.fate)(Towards::Function, sent).into_iter().filter(|frame| self.node.lets_in(frame)));
         }
-        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-        let verdicts = self.harness.deliver(&frames);
+        let verdicts = self.deliver_all(&frames);
         self.take(verdicts);
         true
     }
 
     fn take(&mut self, verdicts: Vec<Verdict>) {
         let mut answers = Vec::new();
-        for verdict in verdicts.into_iter().filter(|verdict| verdict.outcome == Outcome::Replied) {
+        for verdict in verdicts {
+            match verdict.outcome {
+                Outcome::Replied => {}
+                Outcome::Sent if self.is_for_next_stage(&verdict) => {
+                    answers.push(verdict.bytes);
+                    continue;
+                }
+                _ => continue,
+            }
             let (is_request, answer) = self.node.answer(&verdict.bytes);
             self.pending.extend(answer);
             if !is_request && self.node.lets_out(&verdict.bytes) {
@@ -301,11 +357,21 @@ impl<F: Function> Network<F> {
             let macs = (&frame[..6], &frame[6..12]);
             // The node writes the addresses of what leaves by a flow.
             let is_of_flow = macs == (&[0; 6][..], &[0; 6][..]);
-            assert!(is_of_flow || macs == (&CLIENTS[..], &STATION[..]), "an answer goes back where it came from");
+            let is_of_next_stage = ends(&frame).is_some_and(|(_, to)| self.next_stage.contains(&to));
+            let right = if is_of_next_stage { (&STATION[..], &CLIENTS[..]) } else { (&CLIENTS[..], &STATION[..]) };
+            assert!(
+                is_of_flow || macs == right,
+                "an answer goes back where it came from, and to the next stage as the client's"
+            );
             if !self.serve(&frame) {
                 self.queues.received.push_back(frame[ETHERNET_HEADER..].to_vec());
             }
         }
+    }
+
+    fn is_for_next_stage(&self, verdict: &Verdict) -> bool {
+        let is_forward = verdict.direction == Some(Direction::Forward);
+        is_forward && ends(&verdict.bytes).is_some_and(|(_, to)| self.next_stage.contains(&to))
     }
 
     /// Gives a frame to the UDP server that it is for. Returns whether there is one.
@@ -321,6 +387,12 @@ impl<F: Function> Network<F> {
         self.pending.extend(frames.filter(|frame| self.node.lets_in(frame)));
         true
     }
+}
+
+/// Returns the sender's and the receiver's address of a frame with ports.
+fn ends(frame: &[u8]) -> Option<(SocketAddr, SocketAddr)> {
+    let flow = Flow::of(&Headers::of(frame).ok()?)?;
+    Some((flow.peer(), flow.local()))
 }
 
 /// Makes an IP packet with a datagram, with right checksums.

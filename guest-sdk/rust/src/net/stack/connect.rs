@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 
 use smoltcp::socket::tcp::{CongestionControl, State};
 
-use super::{Changes, News, Phase, Reply, STAYING, Segment, Stack, Wire, instant, new_interface};
+use super::{Changes, News, Own, Phase, Reply, STAYING, Segment, Stack, Wire, instant, new_interface};
 use crate::Slots;
 use crate::net::close::CloseReason;
 use crate::net::cookie::seed_of;
@@ -29,7 +29,7 @@ impl Stack {
         (place.serial, place.phase, place.failure) = (self.serial, Phase::Asking, None);
         let id = self.id(number);
         let request = Request { tag: id.0, protocol: Protocol::Tcp, to, vlan: via.vlan };
-        self.places[usize::from(number)].own = Some(OwnFlow::new(request, via, now_ns));
+        self.places[usize::from(number)].own = Some(Own::Outbound(OwnFlow::new(request, via, now_ns)));
         self.hurry(number);
         Ok(id)
     }
@@ -90,7 +90,7 @@ impl Stack {
             }
             Event::Closed { tag, number: flow, end } => {
                 let Some(number) = self.place_of(tag) else { return };
-                let own = self.places[usize::from(number)].own.as_mut();
+                let own = self.places[usize::from(number)].own.as_mut().and_then(Own::flow);
                 if let Some(own) = own.filter(|own| own.number == Some(flow)) {
                     own.number = None;
                     self.end(number, end, now_ns);
@@ -99,13 +99,13 @@ impl Stack {
         }
     }
 
-    /// Returns the slot whose connection has this number.
     /// Returns whether the function has a connection of this number: open or being opened, and not left by the function.
     pub(in crate::net) fn has(&self, id: StreamId) -> bool {
         let phase = self.place_of(id.0).map(|number| self.places[usize::from(number)].phase);
         matches!(phase, Some(Phase::Asking | Phase::Connecting | Phase::Open))
     }
 
+    /// Returns the slot whose connection has this number.
     fn place_of(&self, number: u64) -> Option<u16> {
         let tag = Tag::of(number);
         let place = self.places.get(usize::from(tag.index))?;
@@ -118,7 +118,7 @@ impl Stack {
 
     /// Asks the node for a connection's flow, if it is time.
     pub(super) fn ask(&mut self, number: u16, slots: Slots<'_>, now_ns: u64) {
-        let own = self.places[usize::from(number)].own.as_mut();
+        let own = self.places[usize::from(number)].own.as_mut().and_then(Own::flow);
         if let Some(own) = own {
             self.due_ns[usize::from(number)] = own.ask(slots, now_ns);
         }
@@ -130,24 +130,28 @@ impl Stack {
         // A peer may have connected from there: the node leaves that to the function.
         let is_in_use = key.is_none_or(|key| self.flows.find(&key).is_some());
         let place = &mut self.places[usize::from(number)];
-        let Some(own) = place.own.as_mut() else { return };
+        let Some(own) = place.own.as_mut().and_then(Own::flow) else { return };
         own.number = Some(flow.number);
         let via = own.via();
         let (Some(key), false) = (key, is_in_use) else {
             return self.fail(number, ConnectError::ByNode(Refusal::NoPort));
         };
+        self.shake_hands(number, key, Link::of_flow(&key, via.vlan, via.way), now_ns);
+        self.send(number, 1, slots, now_ns);
+    }
+
+    /// Begins the handshake of a connection of the function's own; its SYN is the next segment that is sent.
+    pub(super) fn shake_hands(&mut self, number: u16, key: Flow, link: Link, now_ns: u64) {
+        let place = &mut self.places[usize::from(number)];
         place.begin(0, 0, None, now_ns);
-        (place.phase, place.link) = (Phase::Connecting, Link::of_flow(&key, via.vlan, via.way));
+        (place.phase, place.link) = (Phase::Connecting, link);
         // smoltcp draws its number from the interface's seed.
         let seed = seed_of(self.cookies.first(&key, now_ns));
         let mut interface = new_interface(&mut Wire::new(None, place.link, place.mtu, &mut place.sent), seed, now_ns);
         let socket = place.socket();
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.abort();
-        let local = (flow.source.ip(), flow.source.port());
-        socket.connect(interface.context(), flow.to, local).expect("it is closed, and both ends are hosts'");
-        let mut wire = Wire::new(Some(slots), place.link, place.mtu, &mut place.sent);
-        interface.poll_egress(instant(now_ns), &mut wire, &mut place.sockets);
+        socket.connect(interface.context(), key.peer(), key.local()).expect("it is closed, and both ends are hosts'");
         self.interface = Some(interface);
         let id = self.flows.insert(key, number, STAYING, now_ns);
         (place.flow, place.id) = (Some(key), Some(id.expect("there are as many as places")));
@@ -220,7 +224,7 @@ impl Stack {
             place.phase = Phase::Open;
             return News::Connected;
         }
-        let is_late = place.own.is_none_or(|own| own.until_ns <= now_ns);
+        let is_late = place.own.is_none_or(|own| own.until_ns() <= now_ns);
         let Some(failure) = place.failure.take().or(is_late.then_some(ConnectError::TimedOut)) else {
             return News::None;
         };
