@@ -8,7 +8,7 @@ use tract_core::internal::{TypedModel, TypedNode};
 
 use crate::bounds::{self, OverBounds};
 
-/// What the library keeps of each step beside its constants: the step itself, its facts and its names. Measured with models of many steps.
+/// What the library keeps of each step beside its constants: the step itself, its facts and its names. An estimate, rounded up.
 const NODE_BYTES: u64 = 4096;
 
 /// Memory of a model, in bytes.
@@ -52,7 +52,7 @@ fn run_bytes(graph: &TypedModel, order: &[usize]) -> Result<u64, OverBounds> {
     Ok(peak.max(live.saturating_add(outputs)))
 }
 
-/// Returns the steps of which a step reads results, each once. Constants are not a run's own.
+/// Returns the steps of which a step reads results, each once.
 fn inputs_of(graph: &TypedModel, id: usize) -> Vec<usize> {
     let mut reads: Vec<usize> = graph.node(id).inputs.iter().map(|input| input.node).collect();
     reads.sort_unstable();
@@ -70,14 +70,14 @@ fn last_uses(graph: &TypedModel, order: &[usize]) -> Vec<Option<usize>> {
     last_use
 }
 
-/// Returns the size of what a step makes in a run.
+/// Returns the size of what a step makes in a run. Constants are not a run's own.
 fn made_bytes(node: &TypedNode) -> Result<u64, OverBounds> {
     let own = node.outputs.iter().filter(|output| output.fact.konst.is_none());
     sum(own.map(|output| bounds::bytes_of(&output.fact, node)))
 }
 
-fn sum(bytes: impl Iterator<Item = Result<u64, OverBounds>>) -> Result<u64, OverBounds> {
-    bytes.into_iter().try_fold(0_u64, |sum, bytes| Ok(sum.saturating_add(bytes?)))
+fn sum(mut bytes: impl Iterator<Item = Result<u64, OverBounds>>) -> Result<u64, OverBounds> {
+    bytes.try_fold(0_u64, |sum, bytes| Ok(sum.saturating_add(bytes?)))
 }
 
 #[cfg(test)]
@@ -130,8 +130,12 @@ mod tests {
         let last = graph.outputs[0];
         let sum = graph.wire_node("weighted", math::add(), &[last, weight]).unwrap();
         graph.select_output_outlets(&sum).unwrap();
-        let order: Vec<usize> =
-            graph.eval_order().unwrap().into_iter().filter(|id| graph.node(*id).outputs[0].fact.konst.is_none()).collect();
+        let order: Vec<usize> = graph
+            .eval_order()
+            .unwrap()
+            .into_iter()
+            .filter(|id| graph.node(*id).outputs[0].fact.konst.is_none())
+            .collect();
         let Footprint { loaded_bytes, run_bytes } = Footprint::of(&graph, &order, TENSOR).unwrap();
         assert_eq!(run_bytes, plain);
         assert_eq!(loaded_bytes, TENSOR + graph.nodes().len() as u64 * NODE_BYTES);

@@ -150,7 +150,7 @@ fn assemble_parts(
     let loaded = LoadedTemplates::new(artifacts_of_loaded, Arc::clone(&bundles), Arc::clone(&accounts), linkers);
     let loaded = Arc::new(loaded);
     let trials = Arc::new(Trials::open(&config.state_dir));
-    let granted = Arc::<GrantedObjects>::default();
+    let granted = Arc::new(GrantedObjects::new(Arc::clone(&accounts)));
     let records = ChainRecords {
         accounts: Arc::clone(&accounts),
         tenants,
@@ -193,6 +193,7 @@ fn assemble_parts(
         accounts,
         state,
         meters,
+        offload: Arc::clone(&offload),
         cpu_grants: Mutex::new(cpu_grants),
         orders: orders.clone(),
         observer,

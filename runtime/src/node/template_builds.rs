@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pinion_builder_client::protocol::{BuilderMessage, Phase};
-use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Module, ObjectRef};
+use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Model, Module, ObjectRef};
 use pinion_control::node::{Hold, Refusal, UploadedBytes};
 
 use crate::fwp::template::TemplateError;
 use crate::instruments::log::{LogHub, Origin};
-use crate::launcher::{self, GrantedObjects, LoadError, LoadedTemplate, LoadedTemplates};
+use crate::launcher::{self, GrantNeeds, GrantedObjects, LoadError, LoadedTemplate, LoadedTemplates};
 use crate::node::held_templates::{HeldTemplates, Needs};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::build_progress::{Build, BuildPhase, Builds};
@@ -171,9 +171,8 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys and models, for as
-    /// long as they are held. Returns the chains for
-    /// which that failed, in the order of their names.
+    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys and models, for as long as they are
+    /// held. Returns the chains for which that failed, in the order of their names.
     pub fn build(
         &self,
         state: &DesiredState,
@@ -209,15 +208,25 @@ impl TemplateBuilds {
 
     /// Loads what a chain is granted, and notes that a state has to be followed for that.
     fn load_granted(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
-        let prepare = |onnx: &[u8]| {
-            let _turn = self.turns.wait(&chain.tenant);
-            self.parts.builder.model(onnx).map_err(refusal)
-        };
-        let has_loaded = self.parts.granted.load(state, chain, uploads, prepare);
+        let mut needs = GrantNeeds::default();
+        needs.add_chain(state, chain);
+        if self.parts.granted.has_all(&needs) {
+            return Ok(());
+        }
+        // Also if only some of it can be loaded.
+        self.held.note_loaded(&needs);
+        let _turn = self.turns.wait(&chain.tenant);
+        let has_loaded = self.parts.granted.load(state, chain, uploads, |model| self.form(model, uploads));
         let has_loaded =
             has_loaded.map_err(|refusal| said_of(&format_args!("chain {}/{}", chain.tenant, chain.name), refusal))?;
         self.has_built.fetch_or(has_loaded, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns the form of a model, which the builder makes. Called in its tenant's turn.
+    fn form(&self, model: &Model, uploads: &dyn UploadedBytes) -> Result<Vec<u8>, Refusal> {
+        let onnx = uploads.model(model).map_err(Refusal::Failed)?;
+        self.parts.builder.model(&onnx).map_err(refusal)
     }
 
     /// Returns those of these chains of the state that could have no instance although their templates are there, and why.

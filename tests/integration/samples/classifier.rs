@@ -9,6 +9,7 @@ use pinion_tests::product::build::{sample, workspace};
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::product::node::Node;
 use pinion_tests::traffic::web::curl;
+use pinion_tests::until::{SOON, until};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -72,4 +73,28 @@ fn a_file_that_is_no_model_is_refused_with_a_sentence() {
     let output = node.cli().try_apply(&file);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("it is not a model in ONNX"), "{said}");
+}
+
+/// Waits until the chain classifies an image in a message.
+fn await_answer(node: &Node) {
+    until("chain with its model", SOON, || {
+        let words = ["invoke", "classify", "--file", &image("checkerboard.jpg")];
+        node.cli().output(&words).status.success().then_some(())
+    });
+}
+
+#[test]
+fn runs_and_memory_of_models_are_in_their_tenants_account() {
+    let node = Node::without_devices();
+    node.apply(manifest("default", &folder().join("model/cifar.onnx"), "cache_min = 0").text());
+    let with_model = node.cli().resource("default", "memory_kib")["used"].as_u64().expect("it is a number");
+    await_answer(&node);
+    let tenant = &node.cli().status()["tenants"][0];
+    let runs = &tenant["meter"]["inferences"];
+    assert!(runs["done"].as_u64() >= Some(1) && runs["spent_us"].as_u64() > Some(0), "{tenant}");
+    assert!(tenant["meter"]["cpu_us"].as_u64() >= runs["spent_us"].as_u64(), "{tenant}");
+    assert_eq!(node.cli().resource("default", "inferences")["used"], 0);
+    assert!(node.cli().run(&["status"]).contains("inference"));
+    // Its weights take more than half of what the file has.
+    assert!(with_model > 65, "{with_model} KiB");
 }
