@@ -87,6 +87,12 @@ impl GrantNeeds {
     pub fn shares_some(&self, other: &Self) -> bool {
         !self.keys.is_disjoint(&other.keys) || !self.models.is_disjoint(&other.models)
     }
+
+    /// Returns the digests of the models.
+    #[must_use]
+    pub fn models(&self) -> BTreeSet<Digest> {
+        self.models.iter().map(|(_, digest)| *digest).collect()
+    }
 }
 
 /// Returns the keys of a chain's stages that the state has.

@@ -84,6 +84,34 @@ fn await_answer(node: &Node) {
 }
 
 #[test]
+fn a_model_is_loaded_from_its_form_after_a_restart_and_read_again_if_that_is_damaged() {
+    let mut node = Node::without_devices();
+    node.apply(manifest("default", &folder().join("model/cifar.onnx"), "cache_min = 0").text());
+    let forms = node.path("state/forms");
+    let only = || -> PathBuf {
+        let mut files =
+            fs::read_dir(&forms).expect("the node has made it").map(|file| file.expect("it is listed").path());
+        let form = files.next().expect("the model's form is there");
+        assert!(files.next().is_none(), "there is one model");
+        form
+    };
+    let written = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).expect("it is there");
+    let (form, made, bytes) = (only(), written(&only()), fs::read(only()).expect("it is readable"));
+    node.stop();
+    node.start();
+    await_answer(&node);
+    assert_eq!((only(), written(&form)), (form.clone(), made), "it was made again");
+    node.stop();
+    fs::write(&form, &bytes[..bytes.len() / 2]).expect("the state directory is writable");
+    node.start();
+    await_answer(&node);
+    assert_eq!(fs::read(only()).expect("it is readable"), bytes);
+    // It goes with the last chain that has it.
+    node.cli().run(&["delete", "chain", "classify", "--tenant", "default"]);
+    assert!(!form.exists());
+}
+
+#[test]
 fn runs_and_memory_of_models_are_in_their_tenants_account() {
     let node = Node::without_devices();
     node.apply(manifest("default", &folder().join("model/cifar.onnx"), "cache_min = 0").text());
@@ -97,4 +125,18 @@ fn runs_and_memory_of_models_are_in_their_tenants_account() {
     assert!(node.cli().run(&["status"]).contains("inference"));
     // Its weights take more than half of what the file has.
     assert!(with_model > 65, "{with_model} KiB");
+}
+
+#[test]
+fn a_change_for_which_its_tenant_has_no_memory_leaves_no_model_behind() {
+    let node = Node::started(
+        "[[port]]\nname = \"lan\"\ndevice = \"memory0\"\n[[tenant]]\nname = \"default\"\nmemory_mib = 1\n",
+    );
+    let file = node.path("manifest.toml");
+    let text = manifest("default", &folder().join("model/cifar.onnx"), "cache_min = 0");
+    fs::write(&file, text.text()).expect("the node's folder is writable");
+    let output = node.cli().try_apply(&file);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("1024 KiB that the node grants it"), "{said}");
+    assert_eq!(fs::read_dir(node.path("state/forms")).expect("the node has made it").count(), 0);
 }
