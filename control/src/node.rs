@@ -33,8 +33,8 @@ use tokio::sync::watch;
 pub use self::resources::{ResourceUse, TenantAccount};
 pub use self::status::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, StateFieldStatus,
-    TenantStatus,
+    FwpStatus, JobStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus,
+    StateFieldStatus, TenantStatus,
 };
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};

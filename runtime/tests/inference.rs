@@ -11,8 +11,10 @@ use pinion_builder::model::import;
 use pinion_inference::Model;
 use pinion_mma::id::FwpId;
 use pinion_runtime::fwp::end_reason::EndReason;
-use pinion_runtime::fwp::inference::ModelGrants;
+use pinion_runtime::fwp::inference::{LoadedModel, ModelGrants};
 use pinion_runtime::offload::{Kind, Limits, Offload, OffloadPort, Wake};
+use pinion_runtime::scheduler::CpuShare;
+use pinion_runtime::tenants::accounts::{Accounts, TenantLimits};
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use support::{Bench, ID, buffer};
 
@@ -28,9 +30,9 @@ const NOT_FOUND: i32 = 8;
 const DONE: i32 = 1000;
 
 /// The model of the sample `classifier`: it takes 32 x 32 x 3 bytes, and gives ten numbers.
-static MODEL: LazyLock<Arc<Model>> = LazyLock::new(|| {
+static MODEL: LazyLock<Model> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../samples/classifier/model/cifar.onnx");
-    Arc::new(Model::load(&import(&fs::read(path).unwrap()).unwrap()).unwrap())
+    Model::load(&import(&fs::read(path).unwrap()).unwrap()).unwrap()
 });
 
 /// Returns a guest that waits for its first packet and then does this. It has the name `cifar` at 8192, the tensor's record at 8200, its
@@ -73,8 +75,8 @@ fn guest(run: &str) -> String {
 struct ToWorker(Sender<WorkerCommand>);
 
 impl Wake for ToWorker {
-    fn wake(&self, id: FwpId, took_ns: u64) {
-        self.0.send(WorkerCommand::Wake { id, took_ns }).unwrap();
+    fn wake(&self, id: FwpId, share: CpuShare, took_ns: u64) {
+        self.0.send(WorkerCommand::Wake { id, share, took_ns }).unwrap();
     }
 }
 
@@ -90,13 +92,20 @@ struct Scene {
 impl Scene {
     /// Launches a guest that was granted a model under this name, and lets a worker adopt it; it gets a packet.
     fn launch(wat: &str, name: &str, memory_bytes_max: usize) -> Result<Self, EndReason> {
+        Self::launch_under(wat, name, memory_bytes_max, &Accounts::default())
+    }
+
+    /// The same, with the model and its runs charged to the tenant `t` of these accounts.
+    fn launch_under(wat: &str, name: &str, memory_bytes_max: usize, accounts: &Accounts) -> Result<Self, EndReason> {
+        let charge = accounts.charge(&"t".parse().unwrap(), MODEL.footprint().loaded_bytes).unwrap();
+        let loaded = Arc::new(LoadedModel::new(MODEL.clone(), charge));
         let mut bench = Bench::new();
         let (worker, commands, events) = bench.worker();
         let offload = Arc::new(Offload::new([Limits { jobs_max: 4, per_second: None }; 2]));
         let wake = Arc::new(ToWorker(commands.clone()));
         bench.offload = Some(OffloadPort { offload: Arc::clone(&offload), wake });
         bench.model_names = Arc::new([name.to_owned()]);
-        bench.models = ModelGrants::new(vec![(name.to_owned(), Arc::clone(&MODEL))]);
+        bench.models = ModelGrants::new(vec![(name.to_owned(), loaded)]);
         let fwp = bench.launch(wat, memory_bytes_max)?;
         commands.send(WorkerCommand::Adopt(Box::new(fwp))).unwrap();
         let mut scene = Self { bench, worker, commands, events, offload };
@@ -201,13 +210,46 @@ fn a_tenant_with_too_many_runs_is_told_so() {
         (call $exit (call $compute (i32.const 0)))",
     );
     let wake = Arc::new(ToWorker(scene.commands.clone()));
-    let tenant = scene.bench.terms.current_share();
     let stays = [(); 4].map(|()| {
         let wake: Arc<dyn Wake> = Arc::clone(&wake) as Arc<dyn Wake>;
-        scene.offload.submit(Kind::Inference, (tenant.tenant, tenant.weight), (ID, wake), || ()).unwrap()
+        scene.offload.submit(Kind::Inference, &scene.bench.terms, (ID, wake), || Ok(())).unwrap()
     });
     assert_eq!(scene.status_and_runs(), (BUSY, 0));
     drop(stays);
+}
+
+/// Returns accounts in which each tenant may have so much memory besides the loaded model, and how much the tenant `t` has besides it.
+fn accounts_with(bytes: u64) -> (Accounts, impl Fn(&Accounts) -> u64) {
+    let loaded_bytes = MODEL.footprint().loaded_bytes;
+    let limits = TenantLimits { default_bytes: Some(loaded_bytes + bytes), ..TenantLimits::default() };
+    let besides = move |accounts: &Accounts| accounts.of_tenants()[0].1.used_kib - loaded_bytes / 1024;
+    (Accounts::new(limits), besides)
+}
+
+#[test]
+fn a_run_is_charged_to_its_tenant_while_it_is_under_way() {
+    let (accounts, besides) = accounts_with(MODEL.footprint().run_bytes);
+    let mut scene =
+        Scene::launch_under(&guest("(call $open) (call $run_model)"), "cifar", MEMORY_BYTES_MAX, &accounts).unwrap();
+    scene.settle();
+    assert_eq!(besides(&accounts), 0, "it waits");
+    let grants = scene.bench.models.clone();
+    assert_eq!(scene.status_and_runs(), (DONE, 1));
+    assert_eq!(besides(&accounts), 0, "it is over");
+    drop(grants);
+}
+
+#[test]
+fn a_run_for_which_its_tenant_has_no_memory_is_not_done_and_the_guest_is_told() {
+    let (accounts, besides) = accounts_with(MODEL.footprint().run_bytes - 1);
+    let run = "(call $open) (call $check (call $set_input (i32.const 0) (i32.const 0) (i32.const 8200)))
+        (call $exit (call $compute (i32.const 0)))";
+    let scene = Scene::launch_under(&guest(run), "cifar", MEMORY_BYTES_MAX, &accounts).unwrap();
+    let grants = scene.bench.models.clone();
+    assert_eq!(scene.status_and_runs(), (BUSY, 1));
+    assert_eq!((besides(&accounts), accounts.of_tenants()[0].1.refused), (0, 1));
+    drop(grants);
+    assert!(accounts.of_tenants().is_empty(), "the model was given back with the last that had it");
 }
 
 #[test]

@@ -4,14 +4,17 @@ mod support;
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use pinion_abi::Errno;
+use pinion_control::model::OverBudget;
 use pinion_keys::{PrivateKey, ServerKey};
 use pinion_mma::id::FwpId;
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::keys::KeyGrants;
 use pinion_runtime::offload::{Kind, Limits, Offload, OffloadPort, Wake};
+use pinion_runtime::scheduler::{CpuShare, Rate, TenantShare};
 use pinion_runtime::worker::{Worker, WorkerCommand, WorkerEvent};
 use support::{Bench, ID, buffer};
 
@@ -89,8 +92,8 @@ fn guest(init: &str, run: &str, table: &[u8]) -> String {
 struct ToWorker(Sender<WorkerCommand>);
 
 impl Wake for ToWorker {
-    fn wake(&self, id: FwpId, took_ns: u64) {
-        self.0.send(WorkerCommand::Wake { id, took_ns }).unwrap();
+    fn wake(&self, id: FwpId, share: CpuShare, took_ns: u64) {
+        self.0.send(WorkerCommand::Wake { id, share, took_ns }).unwrap();
     }
 }
 
@@ -203,11 +206,31 @@ fn a_wake_up_for_an_fwp_that_was_released_is_ignored() {
     let run = "(call $first_packet) (drop (call $sign_message (i32.const 0) (i32.const 0x0807))) unreachable";
     let mut scene = Scene::new(&guest("", run, &[]), keys(), LIMITS);
     scene.settle();
+    let share = scene.bench.terms.current_share();
     for id in [FwpId { generation: 1, ..ID }, FwpId { index: 1, ..ID }] {
-        scene.commands.send(WorkerCommand::Wake { id, took_ns: 1 }).unwrap();
+        scene.commands.send(WorkerCommand::Wake { id, share, took_ns: 1 }).unwrap();
     }
     scene.settle();
     assert!(scene.events.is_empty());
+    scene.release();
+}
+
+#[test]
+fn a_tenant_pays_for_a_job_whose_fwp_ended_meanwhile() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let mut scene = Scene::new(&guest("", "(call $first_packet) (call $exit (i32.const 7))", &[]), keys(), LIMITS);
+    let share = scene.bench.terms.current_share();
+    let CpuShare { tenant, generation, weight, .. } = share;
+    let rate = Rate { per_second_ns: 1_000_000, over_budget: OverBudget::Throttle };
+    let limited = TenantShare { tenant, generation, weight, rate: Some(rate) };
+    scene.commands.send(WorkerCommand::Regrant(limited)).unwrap();
+    let ended = FwpId { generation: 9, ..ID };
+    scene.commands.send(WorkerCommand::Wake { id: ended, share, took_ns: HOUR_NS }).unwrap();
+    scene.worker.poll();
+    // The packet is there, and the tenant has used up what it may have for a long time.
+    scene.settle();
+    assert!(scene.events.is_empty(), "another FWP of the tenant had a turn");
+    assert!(scene.worker.time_to_deadline().is_some_and(|until| until > Duration::from_secs(60)));
     scene.release();
 }
 

@@ -267,8 +267,8 @@ pub(crate) enum Command {
     /// started; a gauge covers its current instances. To have them scraped, write them periodically to a file of
     /// node_exporter's textfile collector.
     ///
-    /// With --node, writes those of the node itself instead: pinion_node_worker_panics_total by core, and
-    /// pinion_node_calls_redelivered_total.
+    /// With --node, writes those of the node itself instead: pinion_node_worker_panics_total by core,
+    /// pinion_node_calls_redelivered_total, and pinion_node_jobs_..., signatures and runs of models, by tenant and kind.
     Metrics {
         /// The node's own metrics instead of functions'; as JSON the whole status
         #[arg(long, conflicts_with_all = ["tenant", "chain"])]

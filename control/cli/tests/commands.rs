@@ -260,6 +260,7 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(tenant.starts_with(expected), "{tenant}");
     let metrics = ok(&served, &["metrics", "--node"]).await;
     assert!(metrics.contains("\npinion_node_worker_panics_total{core=\"1\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("\npinion_node_jobs_done_total{tenant=\"demo\",kind=\"inference\"} 9\n"), "{metrics}");
     let status = ok(&served, &["status"]).await;
     assert!(status.contains("version 1, version 1 in effect"), "{status}");
     assert!(
@@ -273,7 +274,9 @@ async fn describe_and_status_show_what_belongs_together() {
                   demo     4.2MiB   8.0MiB   1      2048         3\n\n\
                   TENANT   CHAIN   CPU     ACTIVATIONS   PREEMPTIONS   WAIT P50   WAIT P99   COPIED   DROPPED\n\
                   demo     -       6.0ms   0             6             0ns        0ns        7B       8\n\
-                  demo     echo    5.4ms   5             0             1.1us      44.0us     0B       7\n";
+                  demo     echo    5.4ms   5             0             1.1us      44.0us     0B       7\n\n\
+                  TENANT   JOBS        DONE   CPU       WAITING   REFUSED    DROPPED\n\
+                  demo     inference   9      500.0us   1         memory=2   0\n";
     assert!(status.contains(meters), "{status}");
     let drops = "TENANT   CHAIN   DROPPED AT    REASON        COUNT\n\
                  demo     echo    gateway       no-instance   3\n\

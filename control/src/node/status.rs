@@ -211,7 +211,7 @@ pub struct NodeStatus {
 /// The resources that a chain, or all chains of a tenant, have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MeterStatus {
-    /// CPU time of FWPs, and of copying what they sent.
+    /// CPU time of FWPs, of copying what they sent, and of their jobs.
     pub cpu_us: u64,
     /// Clients that were assigned an instance.
     pub activations: u64,
@@ -225,6 +225,51 @@ pub struct MeterStatus {
     pub dropped: u64,
     /// How long FWPs waited for each turn, from when they became runnable.
     pub run_queue_wait: LatencyStatus,
+    /// Handshakes that the node signed for FWPs.
+    pub signatures: JobStatus,
+    /// Runs of models for FWPs.
+    pub inferences: JobStatus,
+}
+
+/// Jobs of one kind, which threads off the data path do for FWPs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct JobStatus {
+    /// Jobs that wait now.
+    pub waiting: u64,
+    /// Jobs that were done.
+    pub done: u64,
+    /// Jobs that were dropped, or their results, as their FWPs had ended.
+    pub dropped: u64,
+    /// Jobs that were refused, as the tenant asked for more in a second than it may.
+    pub refused_rate: u64,
+    /// Jobs that were refused, as the tenant had too many that waited or were under way.
+    pub refused_queue_full: u64,
+    /// Jobs that were not done, as the tenant had no memory left for them.
+    pub refused_memory: u64,
+    /// CPU time of all jobs, whatever became of them.
+    pub spent_us: u64,
+}
+
+impl JobStatus {
+    /// Returns how many jobs were refused, by reason. The reasons' names are stable.
+    #[must_use]
+    pub fn refused(&self) -> [(&'static str, u64); 3] {
+        [("rate", self.refused_rate), ("queue-full", self.refused_queue_full), ("memory", self.refused_memory)]
+    }
+
+    /// Returns whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl MeterStatus {
+    /// Returns the jobs of each kind, by the kind's name.
+    #[must_use]
+    pub fn jobs(&self) -> [(&'static str, JobStatus); 2] {
+        [("signature", self.signatures), ("inference", self.inferences)]
+    }
 }
 
 /// The phase of a template's build.
@@ -414,7 +459,7 @@ pub struct TenantStatus {
     /// The tenant.
     pub tenant: TenantName,
     /// The memory of all its FWPs: linear memory, changed files, tables, stacks, what the engine keeps of each,
-    /// and the code and files of templates.
+    /// the code and files of templates, and models with their runs.
     pub memory_kib: u64,
     /// The limit for all its FWPs together, if the operator has set one.
     pub memory_limit_kib: Option<u64>,

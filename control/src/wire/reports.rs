@@ -4,8 +4,8 @@ use super::{BadMessage, field};
 use crate::model::{ChainName, FieldName, ModuleName, PortName, TenantName};
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus, DropCount, FwpCounters, FwpState,
-    FwpStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus, ResourceUse,
-    StateFieldStatus, TenantAccount, TenantStatus,
+    FwpStatus, JobStatus, LatencyStatus, MeterStatus, NeighborState, NeighborStatus, NodeStatus, PortStatus,
+    ResourceUse, StateFieldStatus, TenantAccount, TenantStatus,
 };
 use crate::proto;
 
@@ -262,17 +262,35 @@ impl TryFrom<proto::Build> for BuildStatus {
 
 impl From<MeterStatus> for proto::Meter {
     fn from(meter: MeterStatus) -> Self {
-        let MeterStatus { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait } = meter;
+        let MeterStatus { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait, .. } = meter;
         let run_queue_wait = Some(run_queue_wait.into());
-        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait }
+        let [signatures, inferences] = [meter.signatures, meter.inferences].map(|jobs| Some(jobs.into()));
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait, signatures, inferences }
     }
 }
 
 impl From<proto::Meter> for MeterStatus {
     fn from(message: proto::Meter) -> Self {
-        let proto::Meter { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait } = message;
-        let run_queue_wait = run_queue_wait.unwrap_or_default().into();
-        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait }
+        let proto::Meter { cpu_us, activations, turns, preemptions, copied_bytes, dropped, .. } = message;
+        let run_queue_wait = message.run_queue_wait.unwrap_or_default().into();
+        let [signatures, inferences] =
+            [message.signatures, message.inferences].map(|jobs| jobs.unwrap_or_default().into());
+        Self { cpu_us, activations, turns, preemptions, copied_bytes, dropped, run_queue_wait, signatures, inferences }
+    }
+}
+
+impl From<JobStatus> for proto::Jobs {
+    fn from(jobs: JobStatus) -> Self {
+        let JobStatus { waiting, done, dropped, refused_rate, refused_queue_full, refused_memory, spent_us } = jobs;
+        Self { waiting, done, dropped, refused_rate, refused_queue_full, refused_memory, spent_us }
+    }
+}
+
+impl From<proto::Jobs> for JobStatus {
+    fn from(message: proto::Jobs) -> Self {
+        let proto::Jobs { waiting, done, dropped, refused_rate, refused_queue_full, refused_memory, spent_us } =
+            message;
+        Self { waiting, done, dropped, refused_rate, refused_queue_full, refused_memory, spent_us }
     }
 }
 

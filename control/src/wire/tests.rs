@@ -3,8 +3,8 @@ use crate::model::{
     Protocol, Reverse, Rule, Scheduling, Stage, Tenant, WhenFull,
 };
 use crate::node::{
-    BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, LatencyStatus,
-    MeterStatus, NodeStatus, StateFieldStatus, TenantStatus,
+    BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, JobStatus,
+    LatencyStatus, MeterStatus, NodeStatus, StateFieldStatus, TenantStatus,
 };
 use crate::proto;
 
@@ -178,6 +178,15 @@ fn bad_stages_are_named_with_their_place_and_field() {
 
 #[test]
 fn the_resource_use_of_chains_and_tenants_comes_through_messages_as_it_was() {
+    let jobs = |first| JobStatus {
+        waiting: first,
+        done: first + 1,
+        dropped: first + 2,
+        refused_rate: first + 3,
+        refused_queue_full: first + 4,
+        refused_memory: first + 5,
+        spent_us: first + 6,
+    };
     let run_queue_wait = LatencyStatus { count: 15, p50_ns: 16, p90_ns: 17, p99_ns: 18, max_ns: 19 };
     let meter = MeterStatus {
         cpu_us: 10,
@@ -187,6 +196,8 @@ fn the_resource_use_of_chains_and_tenants_comes_through_messages_as_it_was() {
         copied_bytes: 14,
         dropped: 20,
         run_queue_wait,
+        signatures: jobs(40),
+        inferences: jobs(50),
     };
     let chain = ChainStatus {
         meter,

@@ -16,8 +16,8 @@ use pinion_control::model::{
 };
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
-    DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, LatencyStatus, MeterStatus, Node, NodeStatus,
-    Pages, PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
+    DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, JobStatus, LatencyStatus, MeterStatus, Node,
+    NodeStatus, Pages, PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
 };
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
@@ -371,7 +371,14 @@ impl Node for TestNode {
             fwps: 1,
             fwps_guaranteed: 2048,
             fwps_refused: 3,
-            meter: MeterStatus { cpu_us: 6_000, preemptions: 6, copied_bytes: 7, dropped: 8, ..MeterStatus::default() },
+            meter: MeterStatus {
+                cpu_us: 6_000,
+                preemptions: 6,
+                copied_bytes: 7,
+                dropped: 8,
+                inferences: JobStatus { waiting: 1, done: 9, refused_memory: 2, spent_us: 500, ..JobStatus::default() },
+                ..MeterStatus::default()
+            },
             state: vec![StateFieldStatus {
                 name: "sessions".parse().unwrap(),
                 entries: 21,

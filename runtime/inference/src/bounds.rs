@@ -104,7 +104,8 @@ fn elements_of(fact: &TypedFact, node: &TypedNode) -> Result<u64, OverBounds> {
     })
 }
 
-fn bytes_of(fact: &TypedFact, node: &TypedNode) -> Result<u64, OverBounds> {
+/// Returns the size of a tensor, with what it is packed into, in bytes.
+pub(crate) fn bytes_of(fact: &TypedFact, node: &TypedNode) -> Result<u64, OverBounds> {
     let size = if fact.datum_type == DatumType::String { size_of::<String>() } else { fact.datum_type.size_of() };
     let packed: u64 = match &fact.exotic_fact {
         // Such as packed matrices, which are not larger than what they are packed from but for the padding.

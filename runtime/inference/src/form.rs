@@ -13,6 +13,9 @@ use crate::bounds::{self, FORM_BYTES_MAX, TENSORS_MAX};
 use crate::model::ModelError;
 
 const MAGIC: [u8; 4] = *b"PMD1";
+/// Version of forms. To be raised whenever forms that were written before must not be used any more: when the builder refuses more or simplifies
+/// in another way, and with another version of `tract`.
+pub const VERSION: u32 = 1;
 /// The longest header, in bytes: of each name, four bytes for each of 256 characters.
 const HEADER_BYTES_MAX: usize = 2 * TENSORS_MAX * 1024 + 1024;
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`form`] | the form that the builder writes and a node reads |
 //! | [`bounds`] | what a model may take: memory, operations, size of its inputs and outputs |
+//! | [`footprint`] | how much memory a model takes, loaded and in a run |
 //! | [`tensor`] | the types and shapes of inputs and outputs |
 //! | [`model`] | a model that is ready to run, shared by all who were granted it |
 //!
@@ -23,10 +24,12 @@
 #![forbid(unsafe_code)]
 
 pub mod bounds;
+pub mod footprint;
 pub mod form;
 pub mod model;
 pub mod tensor;
 
+pub use footprint::Footprint;
 pub use model::{Model, ModelError, RunError};
 pub use tensor::{ElementType, TensorInfo};
 pub use tract_core;

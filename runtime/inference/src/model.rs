@@ -11,6 +11,7 @@ use tract_core::plan;
 use tract_core::prelude::{IntoTValue, TValue};
 
 use crate::bounds::{self, IO_BYTES_MAX, Needs, OverBounds, RUN_TIME_MAX};
+use crate::footprint::Footprint;
 use crate::form;
 use crate::tensor::{ElementType, TensorInfo};
 
@@ -67,6 +68,7 @@ pub struct Model {
     inputs: Arc<[TensorInfo]>,
     outputs: Arc<[TensorInfo]>,
     needs: Needs,
+    footprint: Footprint,
 }
 
 impl Model {
@@ -93,7 +95,8 @@ impl Model {
         let graph = graph.into_optimized().map_err(unprepared)?;
         let needs = bounds::check(&graph)?;
         let plan = plan::SimplePlan::new(graph).map_err(unprepared)?;
-        Ok(Self { plan, inputs, outputs, needs })
+        let footprint = Footprint::of(plan.model(), plan.order_without_consts(), needs.constant_bytes)?;
+        Ok(Self { plan, inputs, outputs, needs, footprint })
     }
 
     /// Returns its inputs.
@@ -112,6 +115,12 @@ impl Model {
     #[must_use]
     pub fn needs(&self) -> Needs {
         self.needs
+    }
+
+    /// Returns how much memory it and its runs have.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        self.footprint
     }
 
     /// Runs it on these inputs, the elements of each in the order of memory. Returns the outputs likewise. The sizes are checked before

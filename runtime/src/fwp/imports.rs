@@ -20,11 +20,11 @@ use pinion_keys::Signature;
 use wasmtime::{AsContextMut, Caller, Engine, Linker, Memory};
 
 use crate::clock;
-use crate::containment::Panicked;
 use crate::fwp::end_reason::{EndReason, Stop};
 use crate::fwp::{FwpContext, NEVER_NS};
-use crate::offload::{Kind, Ticket};
+use crate::offload::{Kind, NotDone, Ticket};
 use crate::state::Grants;
+use crate::tenants::accounts::OverLimit;
 
 /// Links every import to its implementation, for one engine.
 ///
@@ -171,15 +171,15 @@ async fn sign(caller: &mut Caller<'_, FwpContext>, call: &mut Sign) -> Result<Si
     let context = caller.data();
     let offload = context.offload();
     let job = context.granted.keys().sign(call.key, call.scheme, std::mem::take(&mut call.message))?;
-    let ticket = offload?.submit(Kind::Signer, job).map_err(|_| Errno::Busy)?;
+    let ticket = offload?.submit(Kind::Signer, move || Ok(job())).map_err(|_| Errno::Busy)?;
     match outcome(caller, ticket).await {
         Ok(Ok(signature)) => Ok(signature),
-        Ok(Err(_)) | Err(Panicked) => Err(Errno::Busy),
+        _ => Err(Errno::Busy),
     }
 }
 
 /// Lets the guest sleep until a job of its FWP is done. Its rings are not exchanged meanwhile, so that packets wait for it.
-async fn outcome<T>(caller: &mut Caller<'_, FwpContext>, ticket: Ticket<T>) -> Result<T, Panicked> {
+async fn outcome<T>(caller: &mut Caller<'_, FwpContext>, ticket: Ticket<T>) -> Result<T, NotDone> {
     loop {
         if let Some(done) = ticket.take() {
             return done;
@@ -204,16 +204,27 @@ async fn compute(caller: &mut Caller<'_, FwpContext>, context: u32) -> Result<()
     let run = caller.data_mut().granted.inference_mut()?.run(context)?;
     let offload = caller.data().offload().map_err(|_| NnErrno::Busy)?;
     let ticket = offload.submit(Kind::Inference, move || run.work()).map_err(|_| NnErrno::Busy)?;
-    let sentence = match outcome(caller, ticket).await {
+    let (errno, level, sentence) = match outcome(caller, ticket).await {
         Ok(Ok(outputs)) => {
             caller.data_mut().granted.inference_mut()?.done(context, outputs);
             return Ok(());
         }
-        Ok(Err(error)) => error.to_string(),
-        Err(Panicked) => "the library that runs models failed".to_owned(),
+        Ok(Err(error)) => (NnErrno::RuntimeError, LogLevel::Error, error.to_string()),
+        Err(NotDone::Panicked) => {
+            (NnErrno::RuntimeError, LogLevel::Error, "the library that runs models failed".to_owned())
+        }
+        Err(NotDone::Memory(over)) => (NnErrno::Busy, LogLevel::Warn, no_memory(over)),
     };
-    caller.data_mut().log(LogLevel::Error, format!("wasi-nn: {sentence}").as_bytes());
-    Err(NnErrno::RuntimeError)
+    caller.data_mut().log(level, format!("wasi-nn: {sentence}").as_bytes());
+    Err(errno)
+}
+
+/// Returns the sentence for the tenant of a model that was not run.
+fn no_memory(OverLimit { wanted_kib, limit_kib, .. }: OverLimit) -> String {
+    format!(
+        "the run takes {wanted_kib} KiB of memory, and the tenant would have more than the {limit_kib} KiB that the node grants it: keep fewer \
+         instances ready (cache_min, cache_max), or ask the operator to raise the tenant's memory_mib"
+    )
 }
 
 /// Does a call of wasi-nn that copies, in as many of the guest's turns as that takes.

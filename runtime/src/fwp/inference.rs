@@ -1,9 +1,10 @@
 //! The models of a stage, and an FWP's contexts for runs of them: the node's side of wasi-nn ([`pinion_guest::calls::nn`]).
 //!
-//! A model is shared by all who were granted it. A context belongs to one FWP: it holds the inputs that the guest has set and the outputs of its
-//! last run. Their sizes are known from the model, and charged to the FWP's memory when the context is made. A run is a job for the
-//! inference threads. It gets the inputs by reference count, and its outputs come back in the FWP's turn, so no byte of a guest's memory is
-//! touched on another thread.
+//! A model is shared by all stages of a tenant that were granted it, and the tenant is charged with it once, until the last one is gone. A context
+//! belongs to one FWP: it holds the inputs that the guest has set and the outputs of its last run. Their sizes are known from the model, and
+//! charged to the FWP's memory when the context is made. A run is a job for the inference threads. It gets the inputs by reference count, and
+//! its outputs come back in the FWP's turn, so no byte of a guest's memory is touched on another thread. What it has meanwhile is charged to
+//! the tenant before it begins.
 
 use std::sync::Arc;
 
@@ -11,12 +12,28 @@ use pinion_guest::calls::nn::{Graphs, NnErrno, Tensor, TensorType};
 use pinion_inference::{ElementType, Model, RunError, TensorInfo};
 
 use super::{FwpContext, MemoryLimit};
+use crate::tenants::accounts::{Charge, OverLimit};
 
 /// The most contexts of an FWP. The interface has no call that frees one.
 pub(crate) const CONTEXTS_MAX: usize = 8;
 
+/// A model that is loaded for a tenant, which is charged with it as long as this lives.
+#[derive(Debug)]
+pub struct LoadedModel {
+    model: Model,
+    charge: Charge,
+}
+
+impl LoadedModel {
+    /// Creates it with what its tenant was charged with for it.
+    #[must_use]
+    pub fn new(model: Model, charge: Charge) -> Self {
+        Self { model, charge }
+    }
+}
+
 /// A model and the name by which it was granted.
-type Grant = (String, Arc<Model>);
+type Grant = (String, Arc<LoadedModel>);
 
 /// The models that a stage is granted, with their names there. A guest knows each by its position.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +42,7 @@ pub struct ModelGrants(Option<Arc<[Grant]>>);
 impl ModelGrants {
     /// Grants these models, in the order of their numbers.
     #[must_use]
-    pub fn new(models: Vec<(String, Arc<Model>)>) -> Self {
+    pub fn new(models: Vec<(String, Arc<LoadedModel>)>) -> Self {
         Self(Some(models).filter(|models| !models.is_empty()).map(Into::into))
     }
 
@@ -49,7 +66,7 @@ pub(crate) struct Inference {
 
 /// See the module.
 struct ExecutionContext {
-    model: Arc<Model>,
+    loaded: Arc<LoadedModel>,
     /// None where the guest has set nothing.
     inputs: Vec<Option<Arc<Vec<u8>>>>,
     outputs: Vec<Vec<u8>>,
@@ -57,15 +74,20 @@ struct ExecutionContext {
 
 /// A run that is to be done on another thread.
 pub(crate) struct Run {
-    model: Arc<Model>,
+    loaded: Arc<LoadedModel>,
     inputs: Vec<Arc<Vec<u8>>>,
 }
 
 impl Run {
     /// Does it. May panic, as the library may.
-    pub(crate) fn work(self) -> Result<Vec<Vec<u8>>, RunError> {
+    ///
+    /// # Errors
+    /// Its tenant's limit, if that leaves no memory for it; then it was not begun.
+    pub(crate) fn work(self) -> Result<Result<Vec<Vec<u8>>, RunError>, OverLimit> {
+        let LoadedModel { model, charge } = &*self.loaded;
+        let _charge = charge.another(model.footprint().run_bytes)?;
         let inputs: Vec<&[u8]> = self.inputs.iter().map(|input| input.as_slice()).collect();
-        self.model.run(&inputs)
+        Ok(model.run(&inputs))
     }
 }
 
@@ -80,19 +102,20 @@ impl Inference {
     }
 
     fn begin(&mut self, graph: u32, limit: &mut MemoryLimit) -> Result<u32, NnErrno> {
-        let (_, model) = self.grants.all().get(graph as usize).ok_or(NnErrno::InvalidArgument)?;
-        let bytes: u64 = model.inputs().iter().chain(model.outputs()).map(|tensor| tensor.bytes() as u64).sum();
+        let (_, loaded) = self.grants.all().get(graph as usize).ok_or(NnErrno::InvalidArgument)?;
+        let (given, made) = (loaded.model.inputs(), loaded.model.outputs());
+        let bytes: u64 = given.iter().chain(made).map(|tensor| tensor.bytes() as u64).sum();
         if self.contexts.len() >= CONTEXTS_MAX || !limit.add_tensors(bytes) {
             return Err(NnErrno::TooLarge);
         }
-        let inputs = vec![None; model.inputs().len()];
-        self.contexts.push(ExecutionContext { model: Arc::clone(model), inputs, outputs: Vec::new() });
+        let inputs = vec![None; given.len()];
+        self.contexts.push(ExecutionContext { loaded: Arc::clone(loaded), inputs, outputs: Vec::new() });
         Ok(self.contexts.len() as u32 - 1)
     }
 
     fn input(&mut self, context: u32, index: u32, tensor: &Tensor) -> Result<&mut [u8], NnErrno> {
         let context = self.contexts.get_mut(context as usize).ok_or(NnErrno::InvalidArgument)?;
-        let wanted = context.model.inputs().get(index as usize).ok_or(NnErrno::InvalidArgument)?;
+        let wanted = context.loaded.model.inputs().get(index as usize).ok_or(NnErrno::InvalidArgument)?;
         if !is_alike(tensor, wanted) {
             return Err(NnErrno::InvalidArgument);
         }
@@ -107,7 +130,7 @@ impl Inference {
         let context = self.contexts.get_mut(context as usize).ok_or(NnErrno::InvalidArgument)?;
         context.outputs = Vec::new();
         let inputs = context.inputs.iter().cloned().collect::<Option<_>>().ok_or(NnErrno::InvalidArgument)?;
-        Ok(Run { model: Arc::clone(&context.model), inputs })
+        Ok(Run { loaded: Arc::clone(&context.loaded), inputs })
     }
 
     /// Keeps the outputs of a context's run.

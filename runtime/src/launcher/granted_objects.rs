@@ -5,7 +5,8 @@
 //!   launcher         a chain that comes into force takes it for its stages
 //! ```
 //!
-//! Each is loaded once for each tenant. So session tickets of one version of a chain hold for the next, and instances share a model.
+//! Each is loaded once for each tenant. So session tickets of one version of a chain hold for the next, and instances share a model. The tenant
+//! is charged with the model's memory, from before it is read until the last instance with it has ended.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
@@ -17,22 +18,23 @@ use pinion_inference::Model;
 use pinion_keys::ServerKey;
 
 use crate::containment::contained;
-use crate::fwp::inference::ModelGrants;
+use crate::fwp::inference::{LoadedModel, ModelGrants};
 use crate::fwp::keys::KeyGrants;
+use crate::tenants::accounts::{Accounts, OverLimit};
 
 /// What identifies something that a tenant has uploaded.
 type Uploaded = (TenantName, Digest);
 
 /// The loaded keys and models; see the module.
-#[derive(Default)]
 pub struct GrantedObjects {
+    accounts: Arc<Accounts>,
     loaded: Mutex<Loaded>,
 }
 
 #[derive(Default)]
 struct Loaded {
     keys: Objects<ServerKey>,
-    models: Objects<Model>,
+    models: Objects<LoadedModel>,
     loads: u64,
 }
 
@@ -79,6 +81,18 @@ impl GrantNeeds {
         self.keys.extend(other.keys.iter().cloned());
         self.models.extend(other.models.iter().cloned());
     }
+
+    /// Returns whether some of this is needed by others, too.
+    #[must_use]
+    pub fn shares_some(&self, other: &Self) -> bool {
+        !self.keys.is_disjoint(&other.keys) || !self.models.is_disjoint(&other.models)
+    }
+
+    /// Returns the digests of the models.
+    #[must_use]
+    pub fn models(&self) -> BTreeSet<Digest> {
+        self.models.iter().map(|(_, digest)| *digest).collect()
+    }
 }
 
 /// Returns the keys of a chain's stages that the state has.
@@ -94,6 +108,12 @@ fn models_of<'s>(state: &'s DesiredState, chain: &'s Chain) -> impl Iterator<Ite
 }
 
 impl GrantedObjects {
+    /// Creates it without objects. What is loaded is charged to these accounts.
+    #[must_use]
+    pub fn new(accounts: Arc<Accounts>) -> Self {
+        Self { accounts, loaded: Mutex::default() }
+    }
+
     /// Returns whether all of these are loaded.
     #[must_use]
     pub fn has_all(&self, needs: &GrantNeeds) -> bool {
@@ -102,8 +122,8 @@ impl GrantedObjects {
             && needs.models.iter().all(|model| loaded.models.contains_key(model))
     }
 
-    /// Loads what a chain of the state needs and is not loaded. `prepare` has the builder make the form of a model that is loaded. Returns
-    /// whether something was loaded.
+    /// Loads what a chain of the state needs and is not loaded, and charges its tenant. `form_of` returns a model's form. Returns whether
+    /// something was loaded.
     ///
     /// # Errors
     /// Why something cannot be loaded, with its name.
@@ -112,7 +132,7 @@ impl GrantedObjects {
         state: &DesiredState,
         chain: &Chain,
         uploads: &dyn UploadedBytes,
-        prepare: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+        form_of: impl Fn(&model::Model) -> Result<Vec<u8>, Refusal>,
     ) -> Result<bool, Refusal> {
         let mut has_loaded = false;
         for key in keys_of(state, chain) {
@@ -126,7 +146,7 @@ impl GrantedObjects {
         for model in models_of(state, chain) {
             let uploaded = (model.tenant.clone(), model.digest);
             if !self.loaded().models.contains_key(&uploaded) {
-                let read = read_model(model, uploads, &prepare)?;
+                let read = self.read_model(model, &form_of)?;
                 self.loaded().add(|loaded| &mut loaded.models, uploaded, read);
                 has_loaded = true;
             }
@@ -156,6 +176,36 @@ impl GrantedObjects {
         let mut loaded = self.loaded();
         loaded.keys.retain(|key, _| needs.keys.contains(key));
         loaded.models.retain(|model, _| needs.models.contains(model));
+    }
+
+    fn read_model(
+        &self,
+        model: &model::Model,
+        form_of: impl Fn(&model::Model) -> Result<Vec<u8>, Refusal>,
+    ) -> Result<LoadedModel, Refusal> {
+        let object = ObjectRef::from(model);
+        let over = |OverLimit { limit_kib, wanted_kib, .. }: OverLimit| {
+            Refusal::Exhausted(format!(
+                "{object} takes {wanted_kib} KiB of memory, and the tenant would have more than the {limit_kib} KiB that the node grants it: \
+                 delete chains, keep fewer instances ready (cache_min, cache_max), or ask the operator to raise the tenant's memory_mib"
+            ))
+        };
+        // What it takes is known better after each step.
+        let mut charge = self.accounts.charge(&model.tenant, model.size_bytes).map_err(over)?;
+        let form = form_of(model).map_err(|refusal| match refusal {
+            Refusal::Invalid(reason) => Refusal::Invalid(format!("{object}: {reason}")),
+            Refusal::Failed(reason) => Refusal::Failed(format!("{object}: {reason}")),
+            other => other,
+        })?;
+        charge.resize(form.len() as u64).map_err(over)?;
+        // The library may panic.
+        let failed = |reason: &dyn Display| Refusal::Failed(format!("{object} does not load: {reason}"));
+        let loaded = match contained(|| Model::load(&form)) {
+            Ok(loaded) => loaded.map_err(|error| failed(&error))?,
+            Err(panicked) => return Err(failed(&panicked)),
+        };
+        charge.resize(loaded.footprint().loaded_bytes).map_err(over)?;
+        Ok(LoadedModel::new(loaded, charge))
     }
 
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
@@ -188,26 +238,6 @@ fn taken<N: Display, T>(
         Ok((name.to_string(), Arc::clone(object)))
     };
     names.iter().map(object).collect()
-}
-
-fn read_model(
-    model: &model::Model,
-    uploads: &dyn UploadedBytes,
-    prepare: impl Fn(&[u8]) -> Result<Vec<u8>, Refusal>,
-) -> Result<Model, Refusal> {
-    let object = ObjectRef::from(model);
-    let onnx = uploads.model(model).map_err(Refusal::Failed)?;
-    let form = prepare(&onnx).map_err(|refusal| match refusal {
-        Refusal::Invalid(reason) => Refusal::Invalid(format!("{object}: {reason}")),
-        Refusal::Failed(reason) => Refusal::Failed(format!("{object}: {reason}")),
-        other => other,
-    })?;
-    // The library may panic.
-    let failed = |reason: &dyn Display| Refusal::Failed(format!("{object} does not load: {reason}"));
-    match contained(|| Model::load(&form)) {
-        Ok(loaded) => loaded.map_err(|error| failed(&error)),
-        Err(panicked) => Err(failed(&panicked)),
-    }
 }
 
 /// Keys for tests.
@@ -280,8 +310,14 @@ pub(super) mod fake {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use pinion_builder::model::import;
+    use pinion_control::model::Change;
+
     use super::fake::{digest, load, state};
     use super::*;
+    use crate::tenants::accounts::TenantLimits;
 
     fn needs(state: &DesiredState, chain: &Chain) -> GrantNeeds {
         let mut needs = GrantNeeds::default();
@@ -295,7 +331,7 @@ mod tests {
 
     #[test]
     fn all_chains_and_later_versions_of_them_share_a_key_and_its_tickets() {
-        let (granted, state) = (GrantedObjects::default(), state(&["a", "b"], digest(0)));
+        let (granted, state) = (GrantedObjects::new(Arc::default()), state(&["a", "b"], digest(0)));
         let [a, b] = chains(&state)[..] else { panic!("there are two chains") };
         assert_eq!(granted.of_chain(&state, a).err().as_deref(), Some("its key site is not loaded"));
         assert!(!granted.has_all(&needs(&state, a)));
@@ -313,9 +349,75 @@ mod tests {
         assert!(granted.of_chain(&state, b).unwrap() != of_b, "its tickets are new");
     }
 
+    /// The form of the sample `classifier`'s model.
+    static FORM: LazyLock<Vec<u8>> =
+        LazyLock::new(|| import(include_bytes!("../../../samples/classifier/model/cifar.onnx")).unwrap());
+
+    /// Returns a state of a tenant with these chains, each of one stage that is granted the model `net`.
+    fn state_with_model(chains: &[&str]) -> DesiredState {
+        let with_key = state(chains, digest(0));
+        let granted = |chain: &Arc<Chain>| {
+            let stage = Stage { keys: Vec::new(), models: vec!["net".parse().unwrap()], ..chain.stages[0].clone() };
+            Chain { stages: vec![stage], ..Chain::clone(chain) }
+        };
+        let change = Change {
+            models: vec![model::Model {
+                tenant: "t".parse().unwrap(),
+                name: "net".parse().unwrap(),
+                digest: Digest::of(b"onnx"),
+                size_bytes: 1024,
+            }],
+            chains: with_key.chains().values().map(granted).collect(),
+            ..Change::default()
+        };
+        with_key.apply(&change).unwrap().state
+    }
+
+    /// Returns an account registry in which each tenant has so much memory, and the objects charged to it.
+    fn granted_of(limit_bytes: u64) -> (Arc<Accounts>, GrantedObjects) {
+        let limits = TenantLimits { default_bytes: Some(limit_bytes), ..TenantLimits::default() };
+        let accounts = Arc::new(Accounts::new(limits));
+        (Arc::clone(&accounts), GrantedObjects::new(accounts))
+    }
+
+    fn load_model(granted: &GrantedObjects, state: &DesiredState, chain: &Chain) -> Result<bool, Refusal> {
+        granted.load(state, chain, &fake::Uploads, |_| Ok(FORM.clone()))
+    }
+
+    #[test]
+    fn a_model_is_charged_to_its_tenant_once_until_the_last_instance_with_it_is_gone() {
+        let loaded_kib = Model::load(&FORM).unwrap().footprint().loaded_bytes / 1024;
+        let (accounts, granted) = granted_of(1 << 30);
+        let state = state_with_model(&["a", "b"]);
+        let used_kib = || accounts.of_tenants().first().map(|(_, usage)| usage.used_kib);
+        let [a, b] = chains(&state)[..] else { panic!("there are two chains") };
+        assert_eq!((load_model(&granted, &state, a), used_kib()), (Ok(true), Some(loaded_kib)));
+        assert_eq!((load_model(&granted, &state, b), used_kib()), (Ok(false), Some(loaded_kib)));
+        let of_instance = granted.of_chain(&state, b).unwrap();
+        granted.retain(&needs(&state, b));
+        granted.retain(&GrantNeeds::default());
+        assert_eq!(used_kib(), Some(loaded_kib), "an instance has it");
+        drop(of_instance);
+        assert_eq!(used_kib(), None);
+    }
+
+    #[test]
+    fn a_model_for_which_its_tenant_has_no_memory_is_refused_with_the_limit_and_charges_nothing() {
+        let loaded_bytes = Model::load(&FORM).unwrap().footprint().loaded_bytes;
+        let state = state_with_model(&["a"]);
+        // Refused as it is uploaded, as its form, and as it is loaded.
+        for limit_bytes in [512, 2048, loaded_bytes - 1024] {
+            let (accounts, granted) = granted_of(limit_bytes);
+            let refused = load_model(&granted, &state, chains(&state)[0]);
+            let limit = format!("more than the {} KiB that the node grants it", limit_bytes / 1024);
+            assert!(matches!(&refused, Err(Refusal::Exhausted(sentence)) if sentence.contains(&limit)), "{refused:?}");
+            assert!(accounts.of_tenants().is_empty() && !granted.has_all(&needs(&state, chains(&state)[0])));
+        }
+    }
+
     #[test]
     fn a_key_that_cannot_be_read_keeps_its_chain_out_of_force_with_the_reason() {
-        let (granted, state) = (GrantedObjects::default(), state(&["a"], Digest::of(b"a key that is lost")));
+        let (granted, state) = (GrantedObjects::new(Arc::default()), state(&["a"], Digest::of(b"a key that is lost")));
         assert_eq!(load(&granted, &state, chains(&state)[0]), Err(Refusal::Failed("the store has lost it".to_owned())));
         assert!(granted.of_chain(&state, chains(&state)[0]).is_err());
     }

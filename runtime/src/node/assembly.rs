@@ -44,6 +44,7 @@ use crate::templates::build_progress::Builds;
 use crate::templates::bundles::Bundles;
 use crate::templates::derived::Derived;
 use crate::templates::engine::{self, Reset};
+use crate::templates::model_forms::ModelForms;
 use crate::templates::trials::Trials;
 use crate::tenants::accounts::Accounts;
 use crate::tenants::meters::Meters;
@@ -125,6 +126,8 @@ fn assemble_parts(
     let artifacts = Arc::new(artifacts.map_err(|error| failed("templates", &error))?);
     let bundles = Bundles::open(config.state_dir.join("files"), Arc::clone(&derived));
     let bundles = Arc::new(bundles.map_err(|error| failed("files", &error))?);
+    let forms = ModelForms::open(config.state_dir.join("forms"), Arc::clone(&derived));
+    let forms = forms.map_err(|error| failed("forms of models", &error))?;
     let Opened { ports, pool, thread } = open(plan.gateway).map_err(AssemblyError::Unfit)?;
     if ports.len() != config.ports.len() {
         let (opened, wanted) = (ports.len(), config.ports.len());
@@ -150,7 +153,7 @@ fn assemble_parts(
     let loaded = LoadedTemplates::new(artifacts_of_loaded, Arc::clone(&bundles), Arc::clone(&accounts), linkers);
     let loaded = Arc::new(loaded);
     let trials = Arc::new(Trials::open(&config.state_dir));
-    let granted = Arc::<GrantedObjects>::default();
+    let granted = Arc::new(GrantedObjects::new(Arc::clone(&accounts)));
     let records = ChainRecords {
         accounts: Arc::clone(&accounts),
         tenants,
@@ -177,6 +180,7 @@ fn assemble_parts(
         builder,
         artifacts,
         bundles,
+        forms,
         loaded,
         granted,
         log: log.clone(),
@@ -193,6 +197,7 @@ fn assemble_parts(
         accounts,
         state,
         meters,
+        offload: Arc::clone(&offload),
         cpu_grants: Mutex::new(cpu_grants),
         orders: orders.clone(),
         observer,

@@ -31,6 +31,7 @@ use crate::memory::pressure::Level;
 use crate::node::invocations::Invocations;
 use crate::node::machine::MachineRequirements;
 use crate::node::template_builds::TemplateBuilds;
+use crate::offload::Offload;
 use crate::reports::lists;
 use crate::reports::status_table::StatusTable;
 use crate::state::StateStore;
@@ -105,6 +106,8 @@ pub struct DataPlaneParts {
     pub state: Arc<StateStore>,
     /// Processor time that chains have used.
     pub meters: Arc<Meters>,
+    /// The jobs that wait or are under way.
+    pub offload: Arc<Offload>,
     /// What the operator grants tenants of the cores, by the state that is followed.
     pub cpu_grants: Mutex<CpuGrants>,
     /// Orders to the launcher.

@@ -52,7 +52,7 @@ struct Holds {
 struct Held {
     needs: Needs,
     loaded: Vec<Arc<LoadedTemplate>>,
-    /// Some of it was built meanwhile.
+    /// Some of it was built meanwhile, or loaded without being kept by `loaded`.
     has_built: bool,
 }
 
@@ -100,7 +100,14 @@ impl HeldTemplates {
         holds.needs.values_mut().filter(|held| held.needs.keys.contains(key)).for_each(|held| held.has_built = true);
     }
 
-    /// Returns whether something was built, since the last call, for a change that does not hold it any more.
+    /// Notes that keys and models are loaded, for all that need some of them.
+    pub(super) fn note_loaded(&self, granted: &GrantNeeds) {
+        let mut holds = self.holds();
+        let concerned = holds.needs.values_mut().filter(|held| held.needs.granted.shares_some(granted));
+        concerned.for_each(|held| held.has_built = true);
+    }
+
+    /// Returns whether something was built or loaded, since the last call, for a change that does not hold it any more.
     pub(super) fn take_left(&self) -> bool {
         std::mem::take(&mut self.holds().has_left)
     }

@@ -11,18 +11,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pinion_builder_client::protocol::{BuilderMessage, Phase};
-use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Module, ObjectRef};
+use pinion_control::model::{Chain, ChainKey, DesiredState, Digest, Files, Model, Module, ObjectRef};
 use pinion_control::node::{Hold, Refusal, UploadedBytes};
 
 use crate::fwp::template::TemplateError;
 use crate::instruments::log::{LogHub, Origin};
-use crate::launcher::{self, GrantedObjects, LoadError, LoadedTemplate, LoadedTemplates};
+use crate::launcher::{self, GrantNeeds, GrantedObjects, LoadError, LoadedTemplate, LoadedTemplates};
 use crate::node::held_templates::{HeldTemplates, Needs};
 use crate::templates::artifacts::{ArtifactError, Artifacts, TemplateKey, Wishes};
 use crate::templates::build_progress::{Build, BuildPhase, Builds};
 use crate::templates::build_turns::BuildTurns;
 use crate::templates::bundles::{BundleError, Bundles};
 use crate::templates::derived::Derived;
+use crate::templates::model_forms::ModelForms;
 use crate::templates::one_at_a_time::OneAtATime;
 use crate::templates::refused_builds::RefusedBuilds;
 use crate::templates::trials::Trials;
@@ -51,6 +52,8 @@ pub struct TemplateBuildsParts {
     pub artifacts: Arc<Artifacts>,
     /// Stores the files of stages.
     pub bundles: Arc<Bundles>,
+    /// Stores the forms of models.
+    pub forms: ModelForms,
     /// The templates that are loaded.
     pub loaded: Arc<LoadedTemplates>,
     /// The keys and models that are loaded.
@@ -171,9 +174,8 @@ impl TemplateBuilds {
         self.parts.builder.check_files(archive).map_err(refusal)
     }
 
-    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys and models, for as
-    /// long as they are held. Returns the chains for
-    /// which that failed, in the order of their names.
+    /// Builds the missing templates of these chains of the state, and loads all of them, and their keys and models, for as long as they are
+    /// held. Returns the chains for which that failed, in the order of their names.
     pub fn build(
         &self,
         state: &DesiredState,
@@ -209,15 +211,38 @@ impl TemplateBuilds {
 
     /// Loads what a chain is granted, and notes that a state has to be followed for that.
     fn load_granted(&self, state: &DesiredState, chain: &Chain, uploads: &dyn UploadedBytes) -> Result<(), Refusal> {
-        let prepare = |onnx: &[u8]| {
-            let _turn = self.turns.wait(&chain.tenant);
-            self.parts.builder.model(onnx).map_err(refusal)
-        };
-        let has_loaded = self.parts.granted.load(state, chain, uploads, prepare);
-        let has_loaded =
-            has_loaded.map_err(|refusal| said_of(&format_args!("chain {}/{}", chain.tenant, chain.name), refusal))?;
+        let mut needs = GrantNeeds::default();
+        needs.add_chain(state, chain);
+        if self.parts.granted.has_all(&needs) {
+            return Ok(());
+        }
+        // Also if only some of it can be loaded.
+        self.held.note_loaded(&needs);
+        let _turn = self.turns.wait(&chain.tenant);
+        let has_loaded = self.parts.granted.load(state, chain, uploads, |model| self.form(model, uploads));
+        let has_loaded = has_loaded.map_err(|refusal| {
+            // A form may be why. Then it is made again when the chain is asked for again.
+            if let Refusal::Failed(_) = refusal {
+                needs.models().iter().for_each(|model| self.parts.forms.forget(model));
+            }
+            said_of(&format_args!("chain {}/{}", chain.tenant, chain.name), refusal)
+        })?;
         self.has_built.fetch_or(has_loaded, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Returns the form of a model, which the builder makes if it is missing or damaged. Called in its tenant's turn.
+    fn form(&self, model: &Model, uploads: &dyn UploadedBytes) -> Result<Vec<u8>, Refusal> {
+        if let Some(form) = self.parts.forms.read(&model.digest) {
+            return Ok(form);
+        }
+        let onnx = uploads.model(model).map_err(Refusal::Failed)?;
+        let form = self.parts.builder.model(&onnx).map_err(refusal)?;
+        // Without it the model is read again at the next start.
+        if let Err(error) = self.parts.forms.keep(&model.digest, &form) {
+            tracing::warn!("the form of {} could not be stored: {error}", ObjectRef::from(model));
+        }
+        Ok(form)
     }
 
     /// Returns those of these chains of the state that could have no instance although their templates are there, and why.
@@ -399,7 +424,7 @@ impl TemplateBuilds {
         }
     }
 
-    /// Removes templates and files that no chain of the state needs and no change holds, and unloads keys and models.
+    /// Removes templates, files and forms of models that no chain of the state needs and no change holds, and unloads keys and models.
     pub fn clear_up(&self, state: &DesiredState) {
         let mut wanted = Needs::of_chains(state, state.chains().values());
         self.held.add_to(&mut wanted);
@@ -408,6 +433,9 @@ impl TemplateBuilds {
         }
         if let Err(error) = self.parts.bundles.retain(&wanted.files) {
             tracing::warn!("unused files could not be removed: {error}");
+        }
+        if let Err(error) = self.parts.forms.retain(&wanted.granted.models()) {
+            tracing::warn!("unused forms of models could not be removed: {error}");
         }
         self.parts.granted.retain(&wanted.granted);
         // A module without a chain keeps its record: a chain of it may be applied later.

@@ -4,17 +4,23 @@
 //!   import, on a worker    --submit--> the tenant's queue --choose--> an offload thread does the job
 //!                              |                                          |
 //!   the FWP sleeps <-- Ticket -'        worker: the FWP has its next turn <-- wake, with the time that the job took
+//!                                       meters of the chain: what became of it, and the time
 //! ```
 //!
 //! Each [`Kind`] of work has threads and queues of its own. A tenant has a bounded number of jobs; tenants take turns by the processor time that
 //! their jobs have taken, and by weight ([`lanes`]). A job owns copies of all that it reads and writes: the memory of guests is never touched
-//! here. The worker is told how long a job took, and charges the tenant as for its FWP's own turns.
+//! here. What it needs of memory is charged to the tenant while it is done; if that is more than the tenant has left, it is refused.
+//!
+//! The worker is told how long a job took, and charges the tenant as for its FWP's own turns, also if the FWP has ended meanwhile. The time is
+//! counted here, once, by chain.
 //!
 //! A submitter takes no lock and never waits. It allocates the job, and may wake a sleeping thread, which is a system call. If its FWP ends,
 //! its [`Ticket`] is dropped: then the job is not begun, or its result is dropped.
 
 mod lanes;
 mod rate;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,6 +35,9 @@ use self::lanes::{Chosen, Lanes};
 use self::rate::Rate;
 use crate::clock;
 use crate::containment::{Panicked, contained};
+use crate::scheduler::CpuShare;
+use crate::tenants::accounts::OverLimit;
+use crate::tenants::job_meters::{JobMeter, JobRefusal};
 use crate::tenants::scheduling_params::SchedulingParams;
 
 /// What an offload thread does.
@@ -43,6 +52,14 @@ pub enum Kind {
 impl Kind {
     /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 2] = [Self::Signer, Self::Inference];
+
+    /// Returns the meter of a chain's jobs of this kind.
+    fn meter(self, terms: &SchedulingParams) -> &JobMeter {
+        match self {
+            Self::Signer => &terms.jobs().signatures,
+            Self::Inference => &terms.jobs().inferences,
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -76,10 +93,28 @@ pub enum Busy {
     Rate,
 }
 
-/// Tells an FWP's worker that its job is done.
+impl From<Busy> for JobRefusal {
+    fn from(busy: Busy) -> Self {
+        match busy {
+            Busy::Jobs => Self::QueueFull,
+            Busy::Rate => Self::Rate,
+        }
+    }
+}
+
+/// Why a job that was accepted has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotDone {
+    /// Its tenant had no memory left for it.
+    Memory(OverLimit),
+    /// It panicked.
+    Panicked,
+}
+
+/// Tells an FWP's worker that its job is over.
 pub trait Wake: Send + Sync {
-    /// Gives the FWP a turn, if it is still there, and charges its tenant for the job, which took this much processor time.
-    fn wake(&self, id: FwpId, took_ns: u64);
+    /// Charges an FWP's share with a job, which took this much processor time, and gives the FWP a turn, if it is still there.
+    fn wake(&self, id: FwpId, share: CpuShare, took_ns: u64);
 }
 
 /// The offload threads' queues. See the module.
@@ -103,27 +138,33 @@ struct Queue {
 }
 
 struct Job {
-    tenant: TenantIndex,
-    weight: u32,
+    kind: Kind,
+    /// Of the FWP's chain, which outlives the FWP: who is charged.
+    terms: SchedulingParams,
+    share: CpuShare,
     id: FwpId,
     wake: Arc<dyn Wake>,
-    work: Box<dyn FnOnce() -> Owner + Send>,
+    work: Box<dyn FnOnce() -> Outcome + Send>,
 }
 
-/// Whether there is still an FWP that has asked for a job.
+/// What became of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Sleeps,
-    Ended,
+enum Outcome {
+    /// Its FWP had ended before.
+    NotBegun,
+    /// Its FWP has ended meanwhile.
+    ResultDropped,
+    Refused,
+    Done,
 }
 
 /// A job's result, once it has one. If it is dropped, the result will be dropped too.
 #[must_use = "the job is not done for an owner that is gone"]
-pub struct Ticket<T>(Arc<Mutex<Option<Result<T, Panicked>>>>);
+pub struct Ticket<T>(Arc<TicketResult<T>>);
 
 impl<T> Ticket<T> {
-    /// Returns the result if the job is done: once. [`Panicked`] if the job panicked. Never waits.
-    pub fn take(&self) -> Option<Result<T, Panicked>> {
+    /// Returns the result if the job is over: once. Never waits.
+    pub fn take(&self) -> Option<Result<T, NotDone>> {
         // If it is locked, the result is just being stored, and a wake-up follows.
         self.0.try_lock().ok()?.take()
     }
@@ -136,30 +177,45 @@ impl Offload {
         Self { queues: limits.map(Queue::new), is_stopped: AtomicBool::new(false) }
     }
 
-    /// Submits a job for an FWP of this tenant. `wake` is called when it is done, unless the ticket was dropped.
+    /// Submits a job for an FWP with these parameters. It is to refuse before it begins if its tenant has no memory left for it. `wake` is called
+    /// when it is over, unless it was not begun.
     ///
     /// # Errors
     /// The tenant has too many jobs, or asks too often.
     pub fn submit<T: Send + 'static>(
         &self,
         kind: Kind,
-        (tenant, weight): (TenantIndex, u32),
+        terms: &SchedulingParams,
         (id, wake): (FwpId, Arc<dyn Wake>),
-        job: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> Result<T, OverLimit> + Send + 'static,
     ) -> Result<Ticket<T>, Busy> {
-        let queue = &self.queues[kind as usize];
-        queue.admit(tenant)?;
+        let (queue, meter, share) = (&self.queues[kind as usize], kind.meter(terms), terms.current_share());
+        queue.admit(share.tenant).inspect_err(|busy| meter.refused((*busy).into()))?;
+        meter.submitted();
         let result = Arc::new(Mutex::new(None));
         let ticket = Arc::downgrade(&result);
         let work = Box::new(move || {
             if ticket.strong_count() == 0 {
-                return Owner::Ended;
+                return Outcome::NotBegun;
             }
             let done = contained(job);
+            let done = done.map_or_else(|Panicked| Err(NotDone::Panicked), |done| done.map_err(NotDone::Memory));
             store(&ticket, done)
         });
-        queue.submit(Job { tenant, weight, id, wake, work });
+        queue.submit(Job { kind, terms: terms.clone(), share, id, wake, work });
         Ok(Ticket(result))
+    }
+
+    /// Returns how many jobs of a tenant wait or are under way.
+    #[must_use]
+    pub fn jobs_of(&self, kind: Kind, TenantIndex(tenant): TenantIndex) -> u32 {
+        self.queues[kind as usize].jobs[usize::from(tenant)].load(Ordering::Relaxed)
+    }
+
+    /// Returns the most jobs that each tenant may have.
+    #[must_use]
+    pub fn jobs_max(&self, kind: Kind) -> u32 {
+        self.queues[kind as usize].limits.jobs_max
     }
 
     /// Does jobs of a kind until [`Offload::stop`]; each of the kind's threads calls this.
@@ -190,11 +246,17 @@ impl Offload {
     }
 }
 
+/// What a job's ticket gets.
+type TicketResult<T> = Mutex<Option<Result<T, NotDone>>>;
+
 /// Stores a result for the ticket's owner, if there is one.
-fn store<T>(ticket: &Weak<Mutex<Option<T>>>, done: T) -> Owner {
-    let Some(result) = ticket.upgrade() else { return Owner::Ended };
+fn store<T>(ticket: &Weak<TicketResult<T>>, done: Result<T, NotDone>) -> Outcome {
+    let outcome = if let Err(NotDone::Memory(_)) = done { Outcome::Refused } else { Outcome::Done };
+    let Some(result) = ticket.upgrade() else {
+        return if outcome == Outcome::Refused { outcome } else { Outcome::ResultDropped };
+    };
     *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
-    Owner::Sleeps
+    outcome
 }
 
 impl Queue {
@@ -237,8 +299,8 @@ impl Queue {
     /// Returns the job that is next. Bounded by the jobs that were submitted since the last call, and by the tenants that have some.
     fn next(&self) -> Option<Chosen<Job>> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        self.submitted.1.try_iter().for_each(|job| lanes.push(job.tenant.0, job));
-        let chosen = lanes.choose(|job| job.weight)?;
+        self.submitted.1.try_iter().for_each(|job| lanes.push(job.share.tenant.0, job));
+        let chosen = lanes.choose(|job| job.share.weight)?;
         if !lanes.is_empty() {
             self.call();
         }
@@ -247,14 +309,22 @@ impl Queue {
 
     /// Does a job, tells its owner, and charges its tenant.
     fn work(&self, Chosen { job, lane, charged }: Chosen<Job>) {
-        let Job { tenant, weight, id, wake, work } = job;
+        let Job { kind, terms, share, id, wake, work } = job;
+        let meter = kind.meter(&terms);
+        meter.begun();
         let began = thread_time();
-        let owner = work();
+        let outcome = work();
         let took_ns = (thread_time() - began).as_nanos() as u64;
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).settle(lane, weight, charged, took_ns);
-        self.jobs[usize::from(tenant.0)].fetch_sub(1, Ordering::Relaxed);
-        if owner == Owner::Sleeps {
-            wake.wake(id, took_ns);
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).settle(lane, share.weight, charged, took_ns);
+        meter.spent(took_ns);
+        match outcome {
+            Outcome::Done => meter.done(),
+            Outcome::NotBegun | Outcome::ResultDropped => meter.dropped(),
+            Outcome::Refused => meter.refused(JobRefusal::Memory),
+        }
+        self.jobs[usize::from(share.tenant.0)].fetch_sub(1, Ordering::Relaxed);
+        if outcome != Outcome::NotBegun {
+            wake.wake(id, share, took_ns);
         }
     }
 }
@@ -295,139 +365,9 @@ impl FwpOffload {
     pub fn submit<T: Send + 'static>(
         &self,
         kind: Kind,
-        job: impl FnOnce() -> T + Send + 'static,
+        job: impl FnOnce() -> Result<T, OverLimit> + Send + 'static,
     ) -> Result<Ticket<T>, Busy> {
-        let share = self.terms.current_share();
         let OffloadPort { offload, wake } = &self.port;
-        offload.submit(kind, (share.tenant, share.weight), (self.id, Arc::clone(wake)), job)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    const ID: FwpId = FwpId { index: 3, generation: 7 };
-    const MANY: Limits = Limits { jobs_max: 1000, per_second: None };
-
-    /// Counts the FWPs that were woken.
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(&self, id: FwpId, _took_ns: u64) {
-            assert_eq!(id, ID);
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    fn submit<T: Send + 'static>(
-        offload: &Offload,
-        tenant: u16,
-        woken: &Arc<Woken>,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<Ticket<T>, Busy> {
-        offload.submit(Kind::Signer, (TenantIndex(tenant), 1), (ID, Arc::clone(woken) as Arc<dyn Wake>), job)
-    }
-
-    #[test]
-    fn a_job_is_done_and_its_owner_woken_and_given_the_result_once() {
-        let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
-        let ticket = submit(&offload, 1, &woken, || 6 * 7).unwrap();
-        assert_eq!(ticket.take(), None);
-        assert_eq!((offload.work_off(Kind::Inference), offload.work_off(Kind::Signer)), (0, 1));
-        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
-        assert_eq!((ticket.take(), ticket.take()), (Some(Ok(42)), None));
-    }
-
-    #[test]
-    fn a_job_whose_owner_has_ended_is_not_begun_and_wakes_none() {
-        let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
-        drop(submit(&offload, 1, &woken, || panic!("it is done for no owner")));
-        assert_eq!((offload.work_off(Kind::Signer), woken.0.load(Ordering::SeqCst)), (1, 0));
-    }
-
-    #[test]
-    fn the_result_for_an_owner_that_ends_while_its_job_is_under_way_is_dropped() {
-        let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
-        let result = Arc::new(());
-        let (ticket, given) = (Arc::new(Mutex::new(None)), Arc::clone(&result));
-        let held = Arc::clone(&ticket);
-        let job = move || {
-            held.lock().unwrap().take();
-            given
-        };
-        *ticket.lock().unwrap() = submit(&offload, 1, &woken, job).ok();
-        offload.work_off(Kind::Signer);
-        assert_eq!((Arc::strong_count(&result), woken.0.load(Ordering::SeqCst)), (1, 0));
-    }
-
-    #[test]
-    fn a_job_that_panics_is_told_to_its_owner_and_others_go_on() {
-        let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
-        let panics = submit(&offload, 1, &woken, || panic!("as planned")).unwrap();
-        let works = submit(&offload, 1, &woken, || 1).unwrap();
-        offload.work_off(Kind::Signer);
-        assert_eq!((panics.take(), works.take()), (Some(Err::<(), _>(Panicked)), Some(Ok(1))));
-    }
-
-    #[test]
-    fn a_tenant_with_too_many_jobs_is_refused_until_one_is_done_and_others_are_not() {
-        let (offload, woken) = (Offload::new([Limits { jobs_max: 2, ..MANY }; 2]), Arc::<Woken>::default());
-        let two = [(); 2].map(|()| submit(&offload, 1, &woken, || ()));
-        assert!(two.iter().all(Result::is_ok));
-        assert_eq!(submit(&offload, 1, &woken, || ()).err(), Some(Busy::Jobs));
-        assert!(submit(&offload, 2, &woken, || ()).is_ok());
-        offload.work_off(Kind::Signer);
-        assert!(submit(&offload, 1, &woken, || ()).is_ok());
-    }
-
-    #[test]
-    fn a_tenant_that_asks_too_often_is_refused_and_others_are_not() {
-        let limits = Limits { per_second: Some(1), ..MANY };
-        let (offload, woken) = (Offload::new([limits; 2]), Arc::<Woken>::default());
-        assert!(submit(&offload, 1, &woken, || ()).is_ok());
-        assert_eq!(submit(&offload, 1, &woken, || ()).err(), Some(Busy::Rate));
-        assert!(submit(&offload, 2, &woken, || ()).is_ok());
-    }
-
-    #[test]
-    fn tenants_with_jobs_take_turns_whatever_one_has_submitted_before() {
-        let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
-        let order = Arc::new(Mutex::new(Vec::new()));
-        let mut tickets = Vec::new();
-        for tenant in [1, 1, 1, 1, 2, 3] {
-            let order = Arc::clone(&order);
-            tickets.extend(submit(&offload, tenant, &woken, move || order.lock().unwrap().push(tenant)));
-        }
-        offload.work_off(Kind::Signer);
-        let mut first = order.lock().unwrap()[..3].to_vec();
-        first.sort_unstable();
-        assert_eq!(first, [1, 2, 3]);
-    }
-
-    #[test]
-    fn threads_do_all_jobs_and_return_when_they_are_stopped() {
-        let (offload, woken) = (Arc::new(Offload::new([MANY; 2])), Arc::<Woken>::default());
-        let threads: Vec<_> = (0..3)
-            .map(|_| {
-                let offload = Arc::clone(&offload);
-                std::thread::spawn(move || offload.run(Kind::Signer))
-            })
-            .collect();
-        let (done, is_done) = std::sync::mpsc::channel();
-        let tickets: Vec<_> = (0..500)
-            .map(|number| {
-                let done = done.clone();
-                submit(&offload, number % 5, &woken, move || done.send(number).unwrap()).unwrap()
-            })
-            .collect();
-        let mut numbers: Vec<u16> = is_done.iter().take(tickets.len()).collect();
-        numbers.sort_unstable();
-        assert!(numbers.into_iter().eq(0..500));
-        offload.stop();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        offload.submit(kind, &self.terms, (self.id, Arc::clone(wake)), job)
     }
 }

@@ -417,12 +417,12 @@ impl Scheduler {
 
     /// Accounts time that was spent for an FWP of this share and not by its guest, such as another core's, which has copied what it sent. It
     /// counts against the tenant's share of its class, and against the budgets of the tenant and, while the FWP is known, its own. It can be at
-    /// any time.
+    /// any time. Returns false, and charges no tenant, if another tenant has the tenant's number by now.
     #[cold]
-    pub fn charge_besides(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) {
+    pub fn charge_besides(&mut self, id: FwpId, share: CpuShare, spent_ns: u64, now_ns: u64) -> bool {
         let sharer = share.sharer();
         if self.tenants[sharer.0 as usize].generation != share.generation {
-            return;
+            return false;
         }
         let level = &mut self.levels[share.class as usize];
         level.fair.charge(sharer, spent_ns);
@@ -433,6 +433,7 @@ impl Scheduler {
             self.spendings[id.index as usize].note_besides(spent_ns, now_ns);
         }
         self.charge_tenant(sharer, spent_ns, now_ns);
+        true
     }
 
     /// Accounts time of other cores against a tenant's share of this core.

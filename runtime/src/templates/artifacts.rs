@@ -22,7 +22,7 @@ use pinion_builder_client::protocol::Facts;
 use pinion_control::model::{self, BadDigest, Digest};
 use wasmtime::{Engine, Module};
 
-use crate::templates::derived::{self, Derived, DerivedError};
+use crate::templates::derived::{self, Derived, DerivedError, at, files};
 use crate::templates::native_code;
 
 /// An error with a template on disk.
@@ -301,17 +301,6 @@ fn settings(engine: &Engine, form: u32) -> String {
     engine.precompile_compatibility_hash().hash(&mut hasher);
     form.hash(&mut hasher);
     format!("{:016x}", hasher.finish())
-}
-
-fn files(directory: &Path) -> Result<Vec<PathBuf>, DerivedError> {
-    fs::read_dir(directory)
-        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
-        .map_err(at(directory))
-}
-
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> DerivedError {
-    let path = path.to_owned();
-    |error| DerivedError::File { path, error }
 }
 
 /// Returns the template that a file belongs to, if it has these settings.

@@ -9,13 +9,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pinion_control::model::Digest;
 use pinion_guest::files::{BadBundle, Bundle};
 
-use crate::templates::derived::{self, Derived, DerivedError};
+use crate::templates::derived::{self, Derived, DerivedError, at};
 
 const ARCHIVE: &str = "tar";
 
@@ -151,11 +151,6 @@ impl Bundles {
     fn path(&self, digest: &Digest) -> PathBuf {
         self.directory.join(digest.hex()).with_extension(ARCHIVE)
     }
-}
-
-fn at(path: &Path) -> impl FnOnce(std::io::Error) -> DerivedError {
-    let path = path.to_owned();
-    |error| DerivedError::File { path, error }
 }
 
 #[cfg(test)]

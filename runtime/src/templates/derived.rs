@@ -191,6 +191,19 @@ fn clear_way(path: &Path, partial: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns what a directory contains.
+pub(crate) fn files(directory: &Path) -> Result<Vec<PathBuf>, DerivedError> {
+    fs::read_dir(directory)
+        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
+        .map_err(at(directory))
+}
+
+/// Names the path at which an operation failed.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> DerivedError {
+    let path = path.to_owned();
+    |error| DerivedError::File { path, error }
+}
+
 /// Removes the file or directory at a path.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }

@@ -3,12 +3,13 @@
 //! ```text
 //!   builder process -> artifacts (native code, facts) --\
 //!   uploads         -> bundles   (archives of files)  ---+--> loaded into a worker's engine -> crate::fwp::template
+//!   builder process -> model_forms (NNEF)            ------> loaded for a tenant            -> crate::fwp::inference
 //! ```
 //!
 //! | file | owns |
 //! |---|---|
 //! | [`engine`] | the settings and the limits of engines |
-//! | [`artifacts`], [`bundles`], [`derived`] | files in the state directory that can be made again, checked by their digests |
+//! | [`artifacts`], [`bundles`], [`model_forms`], [`derived`] | files in the state directory that can be made again, checked by their digests |
 //! | [`build_progress`] | the list of builds under way |
 //! | [`trials`] | templates whose first start ended the process; these are held back |
 //! | [`native_code`] | mapping a template's code, with the `unsafe` for it |
@@ -19,6 +20,7 @@ pub mod build_turns;
 pub mod bundles;
 pub mod derived;
 pub mod engine;
+pub mod model_forms;
 pub mod native_code;
 pub mod one_at_a_time;
 pub mod refused_builds;

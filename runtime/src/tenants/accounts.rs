@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Limits of a chain's author are of what functions see: linear memory, and changed files. The operator's is of all that the node has for
-//! them: also what it keeps for each FWP beside that, which is its stack, its table and the engine's record of it; and templates, as their
-//! code and the files that their instances see ([`Charge`]).
+//! them: also what it keeps for each FWP beside that, which is its stack, its table and the engine's record of it; templates, as their
+//! code and the files that their instances see; and models, loaded and while they run ([`Charge`]).
 //!
 //! Each FWP's store has a [`Holding`]. It charges both accounts when memory is made or grows, and releases the charge when the store is
 //! dropped. Charging is a compare-and-exchange, from whichever thread runs the guest: no limit is ever exceeded, no lock is taken, and no
@@ -254,6 +254,25 @@ mod tests {
         drop(charge);
         holding.resize(2 * PAGE).unwrap();
         assert_eq!(used_kib(&accounts), [128]);
+    }
+
+    #[test]
+    fn a_charge_that_the_limit_does_not_allow_to_grow_stays_as_it_was() {
+        let accounts = accounts(Some(4));
+        let mut charge = accounts.charge(&"t".parse().unwrap(), PAGE).unwrap();
+        let another = charge.another(2 * PAGE).unwrap();
+        let over = OverLimit { scope: Scope::Tenant, limit_kib: 256, wanted_kib: 192 };
+        assert_eq!(
+            (charge.resize(3 * PAGE), charge.another(2 * PAGE).err().map(|over| over.wanted_kib)),
+            (Err(over), Some(128))
+        );
+        assert_eq!(used_kib(&accounts), [192]);
+        drop(another);
+        charge.resize(4 * PAGE).unwrap();
+        charge.resize(PAGE / 2).unwrap();
+        assert_eq!(used_kib(&accounts), [32]);
+        drop(charge);
+        assert!(used_kib(&accounts).is_empty());
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //!   worker --adds, a turn at a time--> its TurnMeters         of all FWPs; the launcher places new ones by busy time
 //!                                      its ChainMeter         of a chain's FWPs, reached through their terms
 //!   launcher --> activations of a chain
+//!   offload threads --> jobs of a chain ([`job_meters`])
 //! ```
 //!
-//! Each meter has one writer and any number of readers. A chain's meters stay as long as the chain is active, whatever becomes of its
-//! instances.
+//! Each meter but those of jobs has one writer and any number of readers. A chain's meters stay as long as the chain is active, whatever
+//! becomes of its instances.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use pinion_mma::accounts::counters::Counter;
 
 use crate::ids::ChainKey;
 use crate::instruments::latencies::{Latencies, LatencySnapshot};
+use crate::tenants::job_meters::{self, JobMeter, JobMeters};
 
 /// The meters of one worker, which alone adds to them.
 #[derive(Default)]
@@ -50,7 +52,7 @@ impl TurnMeters {
 
 /// The use of one worker by a chain's FWPs. That worker alone adds to it.
 pub struct ChainMeter {
-    /// Of its turns, of the copying of what it sent, and of its jobs.
+    /// Of its turns, and of the copying of what it sent.
     cpu_ns: Counter,
     turns: Counter,
     preemptions: Counter,
@@ -116,13 +118,22 @@ pub struct ChainMeters {
     workers: Box<[Arc<CachePadded<ChainMeter>>]>,
     /// Clients that got an instance. The launcher alone adds to it.
     pub(crate) activations: Counter,
+    /// What was done for its FWPs off the data path.
+    jobs: JobMeters,
 }
 
 impl ChainMeters {
     /// Creates empty meters for this many workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self { workers: (0..workers).map(|_| Arc::default()).collect(), activations: Counter::default() }
+        let workers = (0..workers).map(|_| Arc::default()).collect();
+        Self { workers, activations: Counter::default(), jobs: JobMeters::default() }
+    }
+
+    /// Returns the meters of its jobs.
+    #[must_use]
+    pub fn jobs(&self) -> &JobMeters {
+        &self.jobs
     }
 
     /// Returns the meter of one worker.
@@ -187,20 +198,27 @@ impl Meters {
 fn sum(chains: &[Arc<ChainMeters>]) -> MeterStatus {
     let meters = || chains.iter().flat_map(|meters| &meters.workers);
     let sum = |count: fn(&ChainMeter) -> &Counter| meters().map(|meter| count(meter).value()).sum::<u64>();
+    let jobs = |of_kind: fn(&JobMeters) -> &JobMeter| chains.iter().map(move |meters| of_kind(&meters.jobs));
+    let all_jobs = jobs(|jobs| &jobs.signatures).chain(jobs(|jobs| &jobs.inferences));
     MeterStatus {
-        cpu_us: sum(|meter| &meter.cpu_ns) / 1_000,
+        cpu_us: (sum(|meter| &meter.cpu_ns) + all_jobs.map(JobMeter::spent_ns).sum::<u64>()) / 1_000,
         activations: chains.iter().map(|meters| meters.activations.value()).sum(),
         turns: sum(|meter| &meter.turns),
         preemptions: sum(|meter| &meter.preemptions),
         copied_bytes: 0,
         dropped: 0,
         run_queue_wait: LatencySnapshot::all(meters().map(|meter| &meter.waits)).status(),
+        signatures: job_meters::sum(jobs(|jobs| &jobs.signatures)),
+        inferences: job_meters::sum(jobs(|jobs| &jobs.inferences)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pinion_control::node::JobStatus;
+
     use super::*;
+    use crate::tenants::job_meters::JobRefusal;
 
     fn chain(tenant: &str, name: &str) -> Chain {
         Chain::new(tenant.parse().unwrap(), name.parse().unwrap(), Vec::new())
@@ -221,6 +239,32 @@ mod tests {
         assert_eq!(status.run_queue_wait.count, 2);
         assert_eq!(meters.of_chain(&("u".parse().unwrap(), "a".parse().unwrap())).cpu_us, 99);
         assert!((3_000..3_200).contains(&status.run_queue_wait.max_ns), "{status:?}");
+    }
+
+    #[test]
+    fn jobs_of_all_chains_of_a_tenant_add_up_by_kind_and_their_time_is_cpu_time() {
+        let meters = Meters::new(1);
+        let (a, b) = (meters.open(&chain("t", "a")), meters.open(&chain("t", "b")));
+        for (meter, done) in [(&a.jobs().inferences, 2), (&b.jobs().inferences, 3), (&a.jobs().signatures, 1)] {
+            (0..=done).for_each(|_| meter.submitted());
+            for _ in 0..done {
+                meter.begun();
+                meter.done();
+                meter.spent(4_000);
+            }
+        }
+        b.jobs().inferences.begun();
+        b.jobs().inferences.dropped();
+        b.jobs().inferences.spent(500);
+        [JobRefusal::Rate, JobRefusal::QueueFull, JobRefusal::QueueFull, JobRefusal::Memory]
+            .into_iter()
+            .for_each(|refusal| a.jobs().signatures.refused(refusal));
+        a.on_worker(0).had(1_500, 0);
+        let MeterStatus { cpu_us, signatures, inferences, .. } = meters.of_tenant(&"t".parse().unwrap());
+        let expected = JobStatus { waiting: 1, done: 5, dropped: 1, spent_us: 20, ..JobStatus::default() };
+        assert_eq!((cpu_us, inferences), (26, expected));
+        let refused = JobStatus { refused_rate: 1, refused_queue_full: 2, refused_memory: 1, ..JobStatus::default() };
+        assert_eq!(signatures, JobStatus { waiting: 1, done: 1, spent_us: 4, ..refused });
     }
 
     #[test]

@@ -11,6 +11,7 @@ use pinion_mma::id::{TENANTS_MAX, TenantIndex};
 
 use crate::clock::GuestClock;
 use crate::scheduler::{Budget, CpuShare, Rate, TenantGeneration, TenantShare};
+use crate::tenants::job_meters::JobMeters;
 use crate::tenants::meters::{ChainMeter, ChainMeters};
 
 /// Scheduling parameters of one FWP, the same for all FWPs of its chain.
@@ -32,13 +33,18 @@ pub struct SchedulingParams {
 impl Default for SchedulingParams {
     /// Returns the parameters of a tenant that is alone.
     fn default() -> Self {
-        let grant = CpuGrant::default();
-        let slot = TenantSlot::new(TenantIndex(0), TenantGeneration::default(), grant);
-        Self::new(&Arc::new(slot), grant, &Scheduling::default(), Arc::new(ChainMeters::new(1)))
+        Self::of_tenant(TenantIndex(0))
     }
 }
 
 impl SchedulingParams {
+    /// Returns the parameters of a chain with meters of its own, for a tenant of this number without terms.
+    pub(crate) fn of_tenant(index: TenantIndex) -> Self {
+        let grant = CpuGrant::default();
+        let slot = TenantSlot::new(index, TenantGeneration::default(), grant);
+        Self::new(&Arc::new(slot), grant, &Scheduling::default(), Arc::new(ChainMeters::new(1)))
+    }
+
     fn new(slot: &Arc<TenantSlot>, grant: CpuGrant, scheduling: &Scheduling, meters: Arc<ChainMeters>) -> Self {
         let TenantShare { tenant: index, generation, weight, rate: tenant_rate } = slot.share();
         let Scheduling { class, cpu_per_batch_us, cpu_per_second_ms, over_budget } = *scheduling;
@@ -89,6 +95,12 @@ impl SchedulingParams {
     pub(crate) fn have_terms_of(&self, grant: CpuGrant, scheduling: &Scheduling) -> bool {
         self.share.class == grant.class_of(scheduling.class)
             && self.guest_clock == GuestClock::in_steps_of(grant.clock_step_us)
+    }
+
+    /// Returns the meters of the jobs of its chain.
+    #[must_use]
+    pub fn jobs(&self) -> &JobMeters {
+        self.meters.jobs()
     }
 
     /// Counts a client that got an instance of its chain; called by the launcher.

@@ -61,10 +61,12 @@ pub enum WorkerCommand {
         /// For how long it was copied.
         copying_ns: u64,
     },
-    /// A job of an FWP is done: gives the FWP a turn, and charges its tenant.
+    /// A job of an FWP is over: charges its tenant, and gives the FWP a turn, if it is still there.
     Wake {
         /// The FWP.
         id: FwpId,
+        /// Its share when it submitted the job.
+        share: CpuShare,
         /// How much processor time the job took.
         took_ns: u64,
     },
@@ -84,8 +86,8 @@ impl WorkerCommand {
 }
 
 impl Wake for CommandSender<WorkerCommand> {
-    fn wake(&self, id: FwpId, took_ns: u64) {
-        self.command(WorkerCommand::Wake { id, took_ns });
+    fn wake(&self, id: FwpId, share: CpuShare, took_ns: u64) {
+        self.command(WorkerCommand::Wake { id, share, took_ns });
     }
 }
 
@@ -382,13 +384,13 @@ impl Worker {
                 }
                 WorkerCommand::Release(id) => self.release(id),
                 WorkerCommand::ChargeCopying { id, terms, copying_ns } => {
-                    charge_besides(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
+                    charge_copying(&mut self.scheduler, id, &terms, copying_ns, self.clock.now_ns());
                     if let Some(elsewhere) = &mut self.elsewhere {
                         count_use(elsewhere, &mut self.scheduler, &terms.share, copying_ns);
                     }
                     self.report(WorkerEvent::Charged(terms));
                 }
-                WorkerCommand::Wake { id, took_ns } => self.wake(id, took_ns),
+                WorkerCommand::Wake { id, share, took_ns } => self.wake(id, share, took_ns),
                 WorkerCommand::Regrant(share) => self.scheduler.regrant(share, self.clock.now_ns()),
             }
         }
@@ -396,16 +398,20 @@ impl Worker {
         done
     }
 
-    /// Gives an FWP whose job is done a turn, and charges its tenant for the job. Of one that has ended there is none to charge.
-    fn wake(&mut self, id: FwpId, took_ns: u64) {
+    /// Charges a tenant for a job, and gives the FWP that had it done a turn, if it is still there. The job's time is in its chain's meters
+    /// already.
+    fn wake(&mut self, id: FwpId, share: CpuShare, took_ns: u64) {
         let Self { fwps, scheduler, elsewhere, clock, .. } = self;
-        let Some(fwp) = fwps[id.index as usize].as_deref().filter(|fwp| fwp.id() == id) else { return };
         let now_ns = clock.now_ns();
-        charge_besides(scheduler, id, fwp.terms(), took_ns, now_ns);
-        if let Some(elsewhere) = elsewhere {
-            count_use(elsewhere, scheduler, &fwp.terms().share, took_ns);
+        let is_charged = scheduler.charge_besides(id, share, took_ns, now_ns);
+        if let Some(elsewhere) = elsewhere
+            && is_charged
+        {
+            count_use(elsewhere, scheduler, &share, took_ns);
         }
-        if fwp.end_reason().is_none() {
+        if let Some(fwp) = fwps[id.index as usize].as_deref().filter(|fwp| fwp.id() == id)
+            && fwp.end_reason().is_none()
+        {
             fwp.wake();
             scheduler.wake(id, now_ns);
         }
@@ -449,7 +455,7 @@ impl Worker {
         *now_ns = ended_ns;
         let copying_ns = fwp.copying_due_ns();
         if copying_ns > 0 {
-            charge_besides(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
+            charge_copying(&mut self.scheduler, id, fwp.terms(), copying_ns, ended_ns);
         }
         let (mut own_ns, mut has_news, mut waiting) = (cpu_ns, false, TurnOutcome::Less);
         if let Some(Providing { took_ns, is_news }) = fwp.take_providing() {
@@ -544,10 +550,9 @@ fn count_use(elsewhere: &mut UseElsewhere, scheduler: &mut Scheduler, share: &Cp
     scheduler.charge_share(share, more_ns);
 }
 
-/// Charges a tenant for the time that another thread has spent for one of its FWPs: an MMA, which has copied what it sent, or one that has done
-/// its job.
+/// Charges a tenant for the time that an MMA has spent for one of its FWPs, whose packets it has copied.
 #[cold]
-fn charge_besides(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, spent_ns: u64, now_ns: u64) {
-    terms.meter().spent_besides(spent_ns);
-    scheduler.charge_besides(id, terms.share, spent_ns, now_ns);
+fn charge_copying(scheduler: &mut Scheduler, id: FwpId, terms: &SchedulingParams, copying_ns: u64, now_ns: u64) {
+    terms.meter().spent_besides(copying_ns);
+    scheduler.charge_besides(id, terms.share, copying_ns, now_ns);
 }

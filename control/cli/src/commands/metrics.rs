@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinion_control::Client;
 use pinion_control::metrics::{MetricFilter, MetricKind, MetricStatus, MetricValue};
-use pinion_control::node::NodeStatus;
+use pinion_control::node::{JobStatus, NodeStatus, TenantStatus};
 use prometheus::TextEncoder;
 use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
@@ -46,31 +46,85 @@ fn check_is_whole(node: &NodeStatus) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats the node's own counters in Prometheus' text exposition format.
+/// Formats the node's own counters and gauges in Prometheus' text exposition format.
 fn node_exposition(node: &NodeStatus) -> anyhow::Result<String> {
     let workers = node.cores.iter().filter(|core| core.roles.iter().any(|role| role == "worker"));
-    let panics = workers.map(|core| counter([("core".to_owned(), core.core.to_string())], core.worker_panics));
-    let families = [
-        (
-            "worker_panics",
+    let panics = workers.map(|core| counter([("core".to_owned(), core.core.to_string())], core.worker_panics as f64));
+    let of_node = [
+        node_family(
+            "worker_panics_total",
+            MetricType::COUNTER,
             "How often the worker of a core panicked since the node started, and lost its instances.",
             panics.collect(),
         ),
-        (
-            "calls_redelivered",
+        node_family(
+            "calls_redelivered_total",
+            MetricType::COUNTER,
             "How often calls of idempotent chains were delivered again since the node started.",
-            vec![counter([], node.calls_redelivered)],
+            vec![counter([], node.calls_redelivered as f64)],
         ),
     ];
-    let family = |(name, help, series): (&str, &str, Vec<Metric>)| {
-        let mut family = MetricFamily::default();
-        family.set_name(format!("{NODE_PREFIX}{name}_total"));
-        family.set_field_type(MetricType::COUNTER);
-        family.set_help(help.to_owned());
-        family.mut_metric().extend(series);
-        family
+    // Prometheus' format has no family without series.
+    let families = of_node.into_iter().chain(jobs(node)).filter(|family| !family.get_metric().is_empty());
+    Ok(TextEncoder::new().encode_to_string(&families.collect::<Vec<_>>())?)
+}
+
+fn node_family(name: &str, kind: MetricType, help: &str, series: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(format!("{NODE_PREFIX}{name}"));
+    family.set_field_type(kind);
+    family.set_help(help.to_owned());
+    family.mut_metric().extend(series);
+    family
+}
+
+/// Returns what was done for functions off the data path, by tenant and kind of job.
+fn jobs(node: &NodeStatus) -> [MetricFamily; 5] {
+    let all = || {
+        node.tenants.iter().flat_map(|TenantStatus { tenant, meter, .. }| {
+            let kinds = meter.jobs().into_iter().filter(|(_, jobs)| !jobs.is_empty());
+            kinds.map(move |(kind, jobs)| ([("tenant", tenant.to_string()), ("kind", kind.to_owned())], jobs))
+        })
     };
-    Ok(TextEncoder::new().encode_to_string(&families.map(family))?)
+    let owned = |labels: [(&str, String); 2]| labels.map(|(name, value)| (name.to_owned(), value));
+    let each = |value: fn(&JobStatus) -> f64| all().map(move |(of, jobs)| counter(owned(of), value(&jobs))).collect();
+    let refused = all().flat_map(|(of, jobs)| {
+        jobs.refused().map(|(reason, count)| {
+            counter(owned(of.clone()).into_iter().chain([("reason".to_owned(), reason.to_owned())]), count as f64)
+        })
+    });
+    [
+        node_family(
+            "jobs_done_total",
+            MetricType::COUNTER,
+            "Signatures, and runs of models (inference), that were done for functions.",
+            each(|jobs| jobs.done as f64),
+        ),
+        node_family(
+            "jobs_refused_total",
+            MetricType::COUNTER,
+            "Jobs that were refused, by reason: the tenant's rate, its full queue, or its memory.",
+            refused.collect(),
+        ),
+        node_family(
+            "jobs_dropped_total",
+            MetricType::COUNTER,
+            "Jobs that were dropped, or their results, as their FWPs had ended.",
+            each(|jobs| jobs.dropped as f64),
+        ),
+        node_family(
+            "jobs_cpu_seconds_total",
+            MetricType::COUNTER,
+            "CPU time of all jobs, whatever became of them.",
+            each(|jobs| jobs.spent_us as f64 / 1e6),
+        ),
+        node_family(
+            "jobs_waiting",
+            MetricType::GAUGE,
+            "Jobs that wait now.",
+            all().map(|(of, jobs)| gauge(owned(of), jobs.waiting as f64)).collect(),
+        ),
+    ]
 }
 
 /// Formats the metrics in Prometheus' text exposition format, version 0.0.4. Help texts and label values come from
@@ -107,11 +161,20 @@ fn label((name, value): (String, String)) -> LabelPair {
 }
 
 /// Returns a series of a counter.
-fn counter(labels: impl IntoIterator<Item = (String, String)>, value: u64) -> Metric {
+fn counter(labels: impl IntoIterator<Item = (String, String)>, value: f64) -> Metric {
     let mut series = Metric::from_label(labels.into_iter().map(label).collect());
     let mut counter = Counter::default();
-    counter.set_value(value as f64);
+    counter.set_value(value);
     series.set_counter(counter);
+    series
+}
+
+/// Returns a series of a gauge.
+fn gauge(labels: impl IntoIterator<Item = (String, String)>, value: f64) -> Metric {
+    let mut series = Metric::from_label(labels.into_iter().map(label).collect());
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    series.set_gauge(gauge);
     series
 }
 
@@ -125,20 +188,14 @@ fn series(metric: MetricStatus) -> Metric {
     let of_node = of_node.map(|(name, value)| (name.to_owned(), value));
     let labels = of_node.into_iter().chain(metric.labels);
     match metric.value {
-        MetricValue::Counter(value) => counter(labels, value),
-        MetricValue::Gauge(value) => {
-            let mut series = Metric::from_label(labels.map(label).collect());
-            let mut gauge = Gauge::default();
-            gauge.set_value(value as f64);
-            series.set_gauge(gauge);
-            series
-        }
+        MetricValue::Counter(value) => counter(labels, value as f64),
+        MetricValue::Gauge(value) => gauge(labels, value as f64),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pinion_control::node::CoreStatus;
+    use pinion_control::node::{CoreStatus, MeterStatus};
 
     use super::*;
 
@@ -195,6 +252,51 @@ mod tests {
             "pinion_node_calls_redelivered_total 7",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn jobs_are_counted_by_tenant_and_kind_and_only_for_those_that_have_had_some() {
+        let inferences = JobStatus {
+            waiting: 2,
+            done: 3,
+            dropped: 4,
+            refused_rate: 0,
+            refused_queue_full: 5,
+            refused_memory: 6,
+            spent_us: 1_500_000,
+        };
+        let tenant = |name: &str, inferences| TenantStatus {
+            tenant: name.parse().unwrap(),
+            memory_kib: 0,
+            memory_limit_kib: None,
+            fwps: 0,
+            fwps_guaranteed: 0,
+            fwps_refused: 0,
+            meter: MeterStatus { inferences, ..MeterStatus::default() },
+            state: Vec::new(),
+            state_limit_kib: 0,
+        };
+        let tenants = vec![tenant("a", inferences), tenant("b", JobStatus::default())];
+        let text = node_exposition(&NodeStatus { tenants, ..NodeStatus::default() }).unwrap();
+        let lines: Vec<&str> =
+            text.lines().filter(|line| line.contains("pinion_node_jobs") && !line.contains("# HELP")).collect();
+        let expected = [
+            "# TYPE pinion_node_jobs_done_total counter",
+            "pinion_node_jobs_done_total{tenant=\"a\",kind=\"inference\"} 3",
+            "# TYPE pinion_node_jobs_refused_total counter",
+            "pinion_node_jobs_refused_total{tenant=\"a\",kind=\"inference\",reason=\"rate\"} 0",
+            "pinion_node_jobs_refused_total{tenant=\"a\",kind=\"inference\",reason=\"queue-full\"} 5",
+            "pinion_node_jobs_refused_total{tenant=\"a\",kind=\"inference\",reason=\"memory\"} 6",
+            "# TYPE pinion_node_jobs_dropped_total counter",
+            "pinion_node_jobs_dropped_total{tenant=\"a\",kind=\"inference\"} 4",
+            "# TYPE pinion_node_jobs_cpu_seconds_total counter",
+            "pinion_node_jobs_cpu_seconds_total{tenant=\"a\",kind=\"inference\"} 1.5",
+            "# TYPE pinion_node_jobs_waiting gauge",
+            "pinion_node_jobs_waiting{tenant=\"a\",kind=\"inference\"} 2",
+        ];
+        assert_eq!(lines, expected);
+        let without = node_exposition(&NodeStatus::default()).unwrap();
+        assert!(!without.contains("pinion_node_jobs"), "{without}");
     }
 
     #[test]

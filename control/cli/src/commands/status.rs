@@ -55,6 +55,10 @@ pub(super) fn print(report: &NodeReport, format: Format) -> anyhow::Result<()> {
             ["TENANT", "CHAIN", "CPU", "ACTIVATIONS", "PREEMPTIONS", "WAIT P50", "WAIT P99", "COPIED", "DROPPED"];
         parts.push(output::table(headings, meters(node)));
     }
+    let mut jobs = node.tenants.iter().flat_map(jobs).peekable();
+    if jobs.peek().is_some() {
+        parts.push(output::table(["TENANT", "JOBS", "DONE", "CPU", "WAITING", "REFUSED", "DROPPED"], jobs));
+    }
     let mut fields =
         node.tenants.iter().flat_map(|tenant| tenant.state.iter().map(move |field| (tenant, field))).peekable();
     if fields.peek().is_some() {
@@ -183,6 +187,24 @@ fn meter(tenant: &TenantName, chain: Option<&ChainName>, meter: &MeterStatus) ->
         size(copied_bytes),
         dropped.to_string(),
     ]
+}
+
+/// Returns the jobs of each kind that a tenant has had.
+fn jobs(tenant: &TenantStatus) -> impl Iterator<Item = [String; 7]> {
+    let kinds = tenant.meter.jobs().into_iter().filter(|(_, jobs)| !jobs.is_empty());
+    kinds.map(|(kind, jobs)| {
+        let refused = jobs.refused().into_iter().filter(|(_, count)| *count > 0);
+        let refused = refused.map(|(reason, count)| format!("{reason}={count}"));
+        [
+            tenant.tenant.to_string(),
+            kind.to_owned(),
+            jobs.done.to_string(),
+            output::time(jobs.spent_us * 1_000),
+            jobs.waiting.to_string(),
+            or_dash(refused.reduce(|all, reason| format!("{all},{reason}"))),
+            jobs.dropped.to_string(),
+        ]
+    })
 }
 
 fn limit(limit_kib: Option<u64>) -> String {

@@ -38,7 +38,8 @@ enum pinion_nn {
     PINION_NN_DONE = 0,
     /** An input has another type, shape or size than the model's, or is missing; or there is no such output. */
     PINION_NN_ARGUMENT = 1,
-    /** Too many runs of the tenant are waiting: try again later. Or the function is being initialised, and may run nothing yet. */
+    /** Too many runs of the tenant are waiting, or it has no memory left for one: try again later. Or the function is being initialised, and may run
+     *  nothing yet. */
     PINION_NN_BUSY = 4,
     /** The run failed, or took too long. The tenant's log says why. */
     PINION_NN_FAILED = 5,

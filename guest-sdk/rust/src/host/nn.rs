@@ -46,7 +46,8 @@ pub enum NnError {
     Input,
     /// The model has no such output, or the output has another number of elements.
     Output,
-    /// Too many runs of the tenant are waiting: try again later. Or the function is being initialised, and may run nothing yet.
+    /// Too many runs of the tenant are waiting, or it has no memory left for one: try again later. Or the function is being initialised, and may
+    /// run nothing yet.
     Busy,
     /// The instance has no memory left for the model's inputs and outputs, or has loaded too many models.
     NoRoom,

@@ -40,7 +40,8 @@ impl House {
             Arc::new(StateStore::new(StateLimits { default_bytes: 0, by_name: HashMap::new(), total_bytes: u64::MAX }));
         let loaded = Arc::new(LoadedTemplates::new(artifacts, bundles, Arc::clone(&accounts), Vec::new()));
         let trials = Arc::new(Trials::open(templates.path()));
-        let records = ChainRecords { accounts, tenants, meters, state: store, granted: Arc::default(), trials };
+        let granted = Arc::new(GrantedObjects::new(Arc::clone(&accounts)));
+        let records = ChainRecords { accounts, tenants, meters, state: store, granted, trials };
         let mut catalogue = ActiveChains::new(loaded, records, BTreeMap::new());
         let followed = catalogue.follow(&state(cache_mins));
         assert_eq!(followed.warnings, Vec::<String>::new());

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use pinion_control::model::TenantName;
-use pinion_control::node::ResourceUse;
+use pinion_control::node::{JobStatus, ResourceUse};
 use pinion_mma::accounts::counters::MmaCounters;
 use pinion_mma::id::TenantIndex;
 
 use super::DataPlane;
+use crate::offload::Kind;
 use crate::reports::drop_ledger::ChainCounts;
 use crate::reports::fwp_shares::FwpShare;
 use crate::reports::instance_counts::Counts;
@@ -38,6 +39,11 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
     let waiting = callable.map(|index| parts.observer.waiting_frames().of(index)).unwrap_or_default();
     let lines = parts.log.account(tenant);
     let meter = parts.meters.of_tenant(tenant);
+    let jobs = |name: &str, kind: Kind, status: JobStatus| ResourceUse {
+        limit: Some(parts.offload.jobs_max(kind).into()),
+        refused: Some(status.refused().into_iter().map(|(_, count)| count).sum()),
+        ..ResourceUse::of(name, callable.map_or(0, |index| parts.offload.jobs_of(kind, index).into()))
+    };
     let cpu_limit_us = node.cpu_grants().of(tenant).cpu_per_second_ms.map(|ms| u64::from(ms) * 1_000);
     let (fields, state_limit_kib) = parts.state.of_tenant(tenant);
     let state_kib = fields.iter().map(|field| field.memory_kib).sum::<u64>() + parts.state.former_kib(tenant);
@@ -73,6 +79,8 @@ pub(super) fn of_tenant(node: &DataPlane, tenant: &TenantName) -> Vec<ResourceUs
             ..ResourceUse::of("calls", calls.share.used.into())
         },
         builds,
+        jobs("signatures", Kind::Signer, meter.signatures),
+        jobs("inferences", Kind::Inference, meter.inferences),
         ResourceUse { refused: Some(lines.left_out), ..ResourceUse::of("log_lines", lines.written) },
     ]
 }

@@ -190,8 +190,29 @@ impl Charge {
         if tenant.charge(bytes) {
             return Ok(Self { tenant, bytes, besides: None });
         }
-        let [limit_kib, wanted_kib] = [tenant.limit_bytes() / 1024, bytes.div_ceil(1024)];
-        Err(OverLimit { scope: Scope::Tenant, limit_kib, wanted_kib })
+        Err(over_tenants_limit(&tenant, bytes))
+    }
+
+    /// Charges the same account with other memory.
+    ///
+    /// # Errors
+    /// The tenant's limit, if it does not allow it.
+    pub fn another(&self, bytes: u64) -> Result<Self, OverLimit> {
+        Self::new(Arc::clone(&self.tenant), bytes)
+    }
+
+    /// Changes the charge to this many bytes.
+    ///
+    /// # Errors
+    /// The tenant's limit, if it does not allow it. Nothing has changed then.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), OverLimit> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) if !self.tenant.charge(more) => return Err(over_tenants_limit(&self.tenant, bytes)),
+            Some(_) => {}
+            None => self.tenant.give_back(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+        Ok(())
     }
 
     /// Lets another charge live as long as this one.
@@ -200,6 +221,11 @@ impl Charge {
         self.besides = besides;
         self
     }
+}
+
+fn over_tenants_limit(tenant: &Account, wanted_bytes: u64) -> OverLimit {
+    let [limit_kib, wanted_kib] = [tenant.limit_bytes() / 1024, wanted_bytes.div_ceil(1024)];
+    OverLimit { scope: Scope::Tenant, limit_kib, wanted_kib }
 }
 
 impl Drop for Charge {
