@@ -114,7 +114,10 @@ struct Job {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Sleeps,
+    /// It has ended while its job was done.
     Ended,
+    /// It had ended before, so that its job was not begun.
+    Gone,
 }
 
 /// A job's result, once it has one. If it is dropped, the result will be dropped too.
@@ -153,7 +156,7 @@ impl Offload {
         let ticket = Arc::downgrade(&result);
         let work = Box::new(move || {
             if ticket.strong_count() == 0 {
-                return Owner::Ended;
+                return Owner::Gone;
             }
             let done = contained(job);
             store(&ticket, done)
@@ -251,7 +254,12 @@ impl Queue {
         let began = thread_time();
         let owner = work();
         let took_ns = (thread_time() - began).as_nanos() as u64;
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).settle(lane, weight, charged, took_ns);
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        match owner {
+            Owner::Sleeps | Owner::Ended => lanes.settle(lane, weight, charged, took_ns),
+            Owner::Gone => lanes.settle_not_begun(lane, weight, charged, took_ns),
+        }
+        drop(lanes);
         self.jobs[usize::from(tenant.0)].fetch_sub(1, Ordering::Relaxed);
         if owner == Owner::Sleeps {
             wake.wake(id, took_ns);
