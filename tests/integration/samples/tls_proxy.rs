@@ -2,17 +2,25 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use pinion_tests::machine::process::{errors, output, run};
 use pinion_tests::network::bed::{Bed, Client, Device, NODE, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::traffic::web::filled;
+use pinion_tests::until::{SOON, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 const NAME: &str = "site.example";
 const BIG_BYTES: usize = 1 << 20;
+const P256: [&str; 3] = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+/// What a client says to have its instance fail, or work on other bytes.
+const WORD: &str = "burn-4d5c1e";
 
 /// A node that serves a site over TLS, and the certificate to trust.
 struct Site {
@@ -34,6 +42,11 @@ fn make_certificate(folder: &Path, kind: &[&str]) -> (PathBuf, PathBuf) {
 
 impl Site {
     fn new(kind: &[&str]) -> Self {
+        Self::behind("", kind)
+    }
+
+    /// Makes a site with this stage before `tls-proxy`, and a comma.
+    fn behind(stage: &str, kind: &[&str]) -> Self {
         let bed = Bed::new(Device::Tap);
         let (key, certificate) = make_certificate(&bed.node.path("tls"), kind);
         let files = certificate.parent().expect("a file is in a folder");
@@ -41,18 +54,25 @@ impl Site {
             "[[certificate]]\nchain = \"/site.pem\"\nkey = \"site\"\n[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n\
              [[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
         );
-        let manifest = Manifest::of(TENANT).module("tls-proxy", &build::sample("tls-proxy")).with(format_args!(
+        let manifest = Manifest::of(TENANT).module("tls-proxy", &build::sample("tls-proxy"));
+        let manifest = if stage.is_empty() { manifest } else { manifest.module("fuse", &build::hostile("fuse")) };
+        let manifest = manifest.with(format_args!(
             "[key.site]\nfile = {key:?}\n\
-             [[chain]]\nname = \"secure\"\nstage = [{{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}]\n\
+             [[chain]]\nname = \"secure\"\nstage = [{stage} {{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}]\n\
              [[rule]]\nname = \"secure\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
              match = {{ destination = \"{NODE}\", protocol = \"tcp\" }}\n"
         ));
+        let words = format!(
+            "[[rule]]\nname = \"words\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
+             match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
+        );
+        let manifest = if stage.is_empty() { manifest } else { manifest.with(words) };
         bed.node.apply(manifest.text());
         Self { bed, certificate }
     }
 
     fn of_p256() -> Self {
-        Self::new(&["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])
+        Self::new(&P256)
     }
 
     fn certificate(&self) -> &str {
@@ -86,6 +106,104 @@ impl Site {
     }
 }
 
+/// A client's connection that stays open: `openssl s_client`, which asks for a page whenever it is told to.
+struct Session(Child);
+
+impl Session {
+    fn new(site: &Site, client: &Client, version: &str) -> Self {
+        let mut command = client.namespace.command("timeout");
+        command.args(["120", "openssl", "s_client", "-quiet", "-verify_return_error", "-servername", NAME, version]);
+        command.args(["-CAfile", site.certificate(), "-connect", &format!("{NODE}:443")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.spawn().expect("openssl can be run"))
+    }
+
+    /// Asks for a page. Returns whether it comes; it does not if the connection ends before, or after two minutes.
+    fn ask(&mut self) -> bool {
+        let (input, output) = (self.0.stdin.as_mut(), self.0.stdout.as_mut());
+        let (input, output) = (input.expect("it is a pipe"), output.expect("it is a pipe"));
+        match input.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return false,
+            written => written.expect("a pipe takes a request"),
+        }
+        let (mut heard, mut byte) = (Vec::new(), [0]);
+        while !heard.ends_with(b"\r\n\r\nhello") {
+            if output.read(&mut byte).expect("a pipe can be read") == 0 {
+                return false;
+            }
+            heard.push(byte[0]);
+        }
+        true
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Passed on to openssl.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends the word in a datagram, which is lost with the instance: a segment would be sent again, and end the next one, too.
+fn say_the_word(client: &Client) {
+    let socket = client.namespace.inside(|| UdpSocket::bind((client.address.as_str(), 0)));
+    let socket = socket.expect("the client has the address");
+    socket.send_to(WORD.as_bytes(), (NODE, 443)).expect("the interface takes a datagram");
+}
+
+/// Returns the instances of a client that have ended, and those that have not.
+fn instances(site: &Site, client: &Client) -> (Vec<Value>, Vec<Value>) {
+    let instances = site.bed.node.cli().get("instances").into_iter();
+    let of_client = instances.filter(|instance| instance["client"] == client.address.as_str());
+    of_client.partition(|instance| instance["state"] == "terminated")
+}
+
+/// Returns the number of the only instance that a client has.
+#[track_caller]
+fn only_instance(site: &Site, client: &Client) -> Value {
+    let (ended, serving) = instances(site, client);
+    assert_eq!((ended.len(), serving.len()), (0, 1), "{ended:?}, {serving:?}");
+    serving[0]["id"].clone()
+}
+
+#[test]
+fn sessions_of_others_go_on_when_a_clients_instance_fails_and_that_client_gets_a_fresh_one() {
+    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"panic {WORD}\" }},"), &P256);
+    let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
+    let sessions =
+        ["-tls1_3", "-tls1_2"].into_iter().flat_map(|version| others.iter().map(move |other| (other, version)));
+    let mut sessions: Vec<Session> = sessions.map(|(other, version)| Session::new(&site, other, version)).collect();
+    let mut lost = Session::new(&site, unlucky, "-tls1_3");
+    assert!(lost.ask() && sessions.iter_mut().all(Session::ask), "all are served");
+    let before: Vec<Value> = others.iter().map(|other| only_instance(&site, other)).collect();
+    say_the_word(unlucky);
+    let ended = until("end of its instance", SOON, || instances(&site, unlucky).0.pop());
+    assert!(ended["ended_because"].as_str().is_some_and(|reason| reason.contains("its client said so")), "{ended}");
+    for _ in 0..3 {
+        assert!(sessions.iter_mut().all(Session::ask), "the sessions of others go on");
+    }
+    let after: Vec<Value> = others.iter().map(|other| only_instance(&site, other)).collect();
+    assert_eq!(after, before);
+    assert_eq!(site.curl(unlucky, &[], "/"), "hello", "a fresh instance serves the client");
+    assert_eq!(instances(&site, unlucky).0.len(), 1);
+}
+
+#[test]
+fn sessions_of_others_go_on_when_a_clients_instance_works_on_corrupted_bytes() {
+    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"corrupt {WORD}\" }},"), &P256);
+    let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
+    let mut sessions: Vec<Session> = others.iter().map(|other| Session::new(&site, other, "-tls1_3")).collect();
+    let mut corrupted = Session::new(&site, unlucky, "-tls1_3");
+    assert!(corrupted.ask() && sessions.iter_mut().all(Session::ask), "all are served");
+    say_the_word(unlucky);
+    assert!(!corrupted.ask(), "a record that was changed is refused");
+    for _ in 0..3 {
+        assert!(sessions.iter_mut().all(Session::ask), "the sessions of others go on");
+    }
+    others.iter().for_each(|other| drop(only_instance(&site, other)));
+}
+
 #[test]
 fn curl_gets_pages_and_whole_files_by_both_versions_and_keeps_its_connection() {
     let site = Site::of_p256();
@@ -103,11 +221,7 @@ fn curl_gets_pages_and_whole_files_by_both_versions_and_keeps_its_connection() {
 
 #[test]
 fn openssl_verifies_keys_of_each_kind_in_both_versions() {
-    for kind in [
-        &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"][..],
-        &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"],
-        &["rsa:2048"],
-    ] {
+    for kind in [&P256[..], &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], &["rsa:2048"]] {
         let site = Site::new(kind);
         for version in ["-tls1_2", "-tls1_3"] {
             let said = site.ask(&site.bed.clients[0], version);
