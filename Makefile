@@ -75,7 +75,7 @@ hostile: install-test
 loom:
 	RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom --package pinion-mma --lib loom
 
-# Foreign bytes of the data path, made up by a fuzzer.
+# Foreign bytes, made up by a fuzzer: frames, what guests write and call, models.
 fuzz: install-test
 	tests/fuzz/run.sh $(if $(INPUT),--input $(INPUT),$(TIME)) $(TARGET)
 

@@ -255,6 +255,15 @@ fn nothing_but_handshakes_by_schemes_of_the_key_is_signed() {
 }
 
 #[test]
+fn a_point_that_is_not_on_its_curve_is_refused_by_the_thread_that_signs() {
+    let message = [&[0x5a; 64][..], &[3, 0, 23, 65, 4], &[9; 64]].concat();
+    let sign = "(call $sign (i32.const 1) (i32.const 0x0403) (i32.const 24576) (i32.const 133) (i32.const 16384) (i32.const 512))";
+    let run = format!("(call $first_packet) (call $exit {sign})");
+    let scene = Scene::new(&guest("", &run, &message), keys(), LIMITS);
+    assert_eq!(scene.status_and_jobs(), (Errno::Refused.negated(), 1));
+}
+
+#[test]
 fn addresses_outside_of_memory_are_refused_before_anything_is_signed() {
     let fault = Errno::Fault.negated();
     for wild in [-1, 262_143, i32::MIN] {

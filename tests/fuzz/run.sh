@@ -9,9 +9,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-targets=(headers descriptors)
+targets=(headers descriptors calls models)
 # The longest input of each, in bytes.
-declare -A len_max=([headers]=400 [descriptors]=600)
+declare -A len_max=([headers]=400 [descriptors]=600 [calls]=600 [models]=1200)
 
 usage() {
     sed -n 's/^#   /usage: /p' "$0" >&2

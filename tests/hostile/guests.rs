@@ -10,6 +10,7 @@ use pinion_tests::traffic::frames::send;
 use pinion_tests::traffic::strangers;
 use serde_json::Value;
 
+use crate::jobs::{GRANTS, granted_objects};
 use crate::neighbours::{self, Attack, GREEDY, SETTINGS, keep_what_is_theirs};
 
 /// The addresses of the attacking tenant's chains.
@@ -36,6 +37,8 @@ struct Guests {
     bed: Bed,
     manifests: Vec<Manifest>,
     chains: Vec<Chain>,
+    /// What each stage is granted.
+    grants: &'static str,
 }
 
 impl Guests {
@@ -81,17 +84,30 @@ impl Guests {
 
     fn none() -> Self {
         let bed = Bed::with_settings(Device::AfPacket, &THEIRS, SETTINGS);
-        Self { bed, manifests: Vec::new(), chains: Vec::new() }
+        Self { bed, manifests: Vec::new(), chains: Vec::new(), grants: "" }
     }
 
     fn manifest(&self, tenant: &str, module: &str) -> Manifest {
         Manifest::of(tenant).module("attack", &hostile(module))
     }
 
+    /// Makes guests as [`Guests::new`], which are granted the key `site` and the model `cifar`.
+    fn that_are_granted(module: &str, configs: &[&str]) -> Self {
+        let mut guests = Self { grants: GRANTS, ..Self::none() };
+        let settings = format!("idle_timeout_ms = {IDLE_MS}\n");
+        let manifest = guests.manifest(GREEDY, module).with(granted_objects("p256"));
+        let manifest = configs
+            .iter()
+            .zip(THEIRS)
+            .fold(manifest, |manifest, (config, address)| guests.add(manifest, GREEDY, &[config], &settings, address));
+        guests.manifests.push(manifest);
+        guests
+    }
+
     /// Adds a chain of stages with these configurations to its tenant's manifest.
     fn add(&mut self, manifest: Manifest, tenant: &str, configs: &[&str], settings: &str, address: &str) -> Manifest {
-        let name = format!("c{}", self.chains.len());
-        let stage = |config: &&str| format!("{{ module = \"attack\", config = \"{config}\" }}");
+        let (name, grants) = (format!("c{}", self.chains.len()), self.grants);
+        let stage = |config: &&str| format!("{{ module = \"attack\", config = \"{config}\"{grants} }}");
         let stages = configs.iter().map(stage).collect::<Vec<_>>().join(", ");
         let chain = format!("[[chain]]\nname = \"{name}\"\nstage = [{stages}]\n{settings}{CHAIN}");
         let manifest = manifest.with(chain).ping_rule(&name, &name, "per-client", address);
@@ -209,6 +225,27 @@ fn functions_that_ask_for_absurd_amounts_at_absurd_addresses() {
 fn functions_that_ask_for_signatures_without_a_key() {
     Guests::new("signer", &[""; 4]).are_withstood(|chain| {
         assert_eq!(chain["failures"], 0, "a call succeeded, or ended it: {chain}");
+        assert!(meter(chain, "turns") > 8, "{chain}");
+    });
+}
+
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_ask_for_signatures_with_a_key() {
+    let guests = Guests::that_are_granted("signer", &["site"; 4]);
+    guests.are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "a call succeeded that must not, or ended it: {chain}");
+        assert!(meter(chain, "turns") > 8, "{chain}");
+    });
+}
+
+/// Their instances end while they wait for a job, one after the other.
+#[test]
+#[ignore = "part of `make hostile`"]
+fn functions_that_have_all_signed_run_and_sealed_that_they_can_and_end_meanwhile() {
+    let greed = ["signs site", "runs cifar", "seals site", "holds cifar"];
+    Guests::that_are_granted("hog", &greed).are_withstood(|chain| {
+        assert_eq!(chain["failures"], 0, "{chain}");
         assert!(meter(chain, "turns") > 8, "{chain}");
     });
 }

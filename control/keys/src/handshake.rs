@@ -5,10 +5,12 @@
 //!   TLS 1.2, RFC 8422 5.4      client random, 32 bytes | server random, 32 | 3 (named curve) | group, 2 | length, 1 | point
 //! ```
 //!
-//! No message is both: one of TLS 1.3 has 130 or 146 bytes, one of TLS 1.2 has 100, 133 or 165. The randoms and the point are free, so a
-//! signature of TLS 1.2 covers up to 64 bytes of a function's choice. No other protocol that signs something of these lengths with a 3 and a
+//! No message is both: one of TLS 1.3 has 130 or 146 bytes, one of TLS 1.2 has 100, 133 or 165. The randoms are free, so a signature of TLS 1.2
+//! covers 64 bytes of a function's choice; its point has to be on the curve. No other protocol that signs something of these lengths with a 3 and a
 //! group behind 64 bytes is known.
 
+use ring::agreement::{self, ECDH_P256, ECDH_P384, EphemeralPrivateKey, UnparsedPublicKey};
+use ring::rand::SystemRandom;
 use rustls::{NamedGroup, ProtocolVersion};
 
 /// The longest message that is signed, in bytes.
@@ -58,6 +60,23 @@ fn is_server_key_exchange(message: &[u8]) -> bool {
         }
 }
 
+/// Returns whether the point of a message of which [`version`] is known is on its curve, as clients check, too (RFC 8422, section 5.11). Of TLS 1.3,
+/// and with X25519, each is. The library checks a point where it computes with it: that takes as long as a few signatures.
+pub(crate) fn is_on_curve(message: &[u8]) -> bool {
+    let Some((&[_, high, low, _], point)) = message.get(RANDOMS_BYTES..).and_then(|rest| rest.split_first_chunk())
+    else {
+        return true;
+    };
+    let algorithm = match NamedGroup::from(u16::from_be_bytes([high, low])) {
+        NamedGroup::secp256r1 if is_server_key_exchange(message) => &ECDH_P256,
+        NamedGroup::secp384r1 if is_server_key_exchange(message) => &ECDH_P384,
+        _ => return true,
+    };
+    EphemeralPrivateKey::generate(algorithm, &SystemRandom::new())
+        .and_then(|own| agreement::agree_ephemeral(own, &UnparsedPublicKey::new(algorithm, point), |_| ()))
+        .is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -86,6 +105,19 @@ mod tests {
             assert_eq!(version(&message), Some(ProtocolVersion::TLSv1_2), "{message:?}");
             assert!(message.len() <= MESSAGE_BYTES_MAX);
         }
+    }
+
+    #[test]
+    fn a_point_has_to_be_on_its_curve() {
+        for (group, algorithm) in [(23, &ECDH_P256), (24, &ECDH_P384)] {
+            let own = EphemeralPrivateKey::generate(algorithm, &SystemRandom::new()).unwrap();
+            let mut point = own.compute_public_key().unwrap().as_ref().to_vec();
+            assert!(is_on_curve(&tls12(group, &point)));
+            *point.last_mut().unwrap() ^= 1;
+            assert!(!is_on_curve(&tls12(group, &point)));
+            assert_eq!(version(&tls12(group, &point)), Some(ProtocolVersion::TLSv1_2), "it looks like one");
+        }
+        assert!(is_on_curve(&tls12(29, &[9; 32])) && is_on_curve(&tls13(32)));
     }
 
     #[test]

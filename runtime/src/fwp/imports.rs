@@ -16,7 +16,7 @@ use pinion_guest::calls::nn::{
 };
 use pinion_guest::calls::{self, Asks, Host, INIT_SLEEP_MAX, POLL_ONEOFF, Polled, RANDOM_GET, RandomGet, WASI_MODULE};
 use pinion_guest::files::{Files, Space};
-use pinion_keys::Signature;
+use pinion_keys::{SignError, Signature};
 use wasmtime::{AsContextMut, Caller, Engine, Linker, Memory};
 
 use crate::clock;
@@ -174,6 +174,8 @@ async fn sign(caller: &mut Caller<'_, FwpContext>, call: &mut Sign) -> Result<Si
     let ticket = offload?.submit(Kind::Signer, move || Ok(job())).map_err(|_| Errno::Busy)?;
     match outcome(caller, ticket).await {
         Ok(Ok(signature)) => Ok(signature),
+        // What takes the library's arithmetic is judged on that thread.
+        Ok(Err(SignError::NoHandshake | SignError::Scheme(_))) => Err(Errno::Refused),
         _ => Err(Errno::Busy),
     }
 }

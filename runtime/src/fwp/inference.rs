@@ -2,11 +2,11 @@
 //!
 //! A model is shared by all stages of a tenant that were granted it, and the tenant is charged with it once, until the last one is gone. A context
 //! belongs to one FWP: it holds the inputs that the guest has set and the outputs of its last run. Their sizes are known from the model, and
-//! charged to the FWP's memory when the context is made. A run is a job for the inference threads. It gets the inputs by reference count, and
-//! its outputs come back in the FWP's turn, so no byte of a guest's memory is touched on another thread. What it has meanwhile is charged to
-//! the tenant before it begins.
+//! charged to the FWP's memory when the context is made. A run is a job for the inference threads. It gets the inputs by weak reference, so that
+//! those of an FWP that has ended do not wait with its job, where nothing is charged for them. Its outputs come back in the FWP's turn, so no
+//! byte of a guest's memory is touched on another thread. What a run has meanwhile is charged to the tenant before it begins.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pinion_guest::calls::nn::{Graphs, NnErrno, Tensor, TensorType};
 use pinion_inference::{ElementType, Model, RunError, TensorInfo};
@@ -75,7 +75,8 @@ struct ExecutionContext {
 /// A run that is to be done on another thread.
 pub(crate) struct Run {
     loaded: Arc<LoadedModel>,
-    inputs: Vec<Arc<Vec<u8>>>,
+    /// They belong to the context. Without it none asks for the outputs.
+    inputs: Vec<Weak<Vec<u8>>>,
 }
 
 impl Run {
@@ -86,7 +87,8 @@ impl Run {
     pub(crate) fn work(self) -> Result<Result<Vec<Vec<u8>>, RunError>, OverLimit> {
         let LoadedModel { model, charge } = &*self.loaded;
         let _charge = charge.another(model.footprint().run_bytes)?;
-        let inputs: Vec<&[u8]> = self.inputs.iter().map(|input| input.as_slice()).collect();
+        let inputs: Vec<Arc<Vec<u8>>> = self.inputs.iter().filter_map(Weak::upgrade).collect();
+        let inputs: Vec<&[u8]> = inputs.iter().map(|input| input.as_slice()).collect();
         Ok(model.run(&inputs))
     }
 }
@@ -121,7 +123,7 @@ impl Inference {
         }
         let place = &mut context.inputs[index as usize];
         let input = place.get_or_insert_with(|| Arc::new(vec![0; wanted.bytes()]));
-        // Shared only with a run whose result is dropped: then it is copied.
+        // A run that is under way has a reference only while this FWP sleeps, so that nothing is copied.
         Ok(Arc::make_mut(input).as_mut_slice())
     }
 
@@ -129,7 +131,8 @@ impl Inference {
     pub(crate) fn run(&mut self, context: u32) -> Result<Run, NnErrno> {
         let context = self.contexts.get_mut(context as usize).ok_or(NnErrno::InvalidArgument)?;
         context.outputs = Vec::new();
-        let inputs = context.inputs.iter().cloned().collect::<Option<_>>().ok_or(NnErrno::InvalidArgument)?;
+        let inputs = context.inputs.iter().map(|input| input.as_ref().map(Arc::downgrade));
+        let inputs = inputs.collect::<Option<_>>().ok_or(NnErrno::InvalidArgument)?;
         Ok(Run { loaded: Arc::clone(&context.loaded), inputs })
     }
 
@@ -172,5 +175,29 @@ impl Graphs for FwpContext {
 
     fn output(&self, context: u32, index: u32) -> Result<&[u8], NnErrno> {
         self.granted.inference()?.output(context, index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinion_builder::model::import;
+
+    use super::*;
+    use crate::tenants::accounts::Accounts;
+
+    #[test]
+    fn inputs_of_a_run_that_waits_end_with_their_context() {
+        let onnx = include_bytes!("../../../samples/classifier/model/cifar.onnx");
+        let model = Model::load(&import(onnx).unwrap()).unwrap();
+        let inputs = vec![Some(Arc::new(vec![0; model.inputs()[0].bytes()]))];
+        let charge = Accounts::default().charge(&"t".parse().unwrap(), 0).unwrap();
+        let loaded = Arc::new(LoadedModel::new(model, charge));
+        let context = ExecutionContext { loaded, inputs, outputs: Vec::new() };
+        let mut inference = Inference { grants: ModelGrants::default(), contexts: vec![context] };
+        let [waits, works] = [(); 2].map(|()| inference.run(0).unwrap());
+        assert!(works.work().unwrap().is_ok());
+        drop(inference);
+        assert!(waits.inputs[0].upgrade().is_none());
+        assert!(waits.work().unwrap().is_err(), "it has no inputs");
     }
 }

@@ -315,7 +315,12 @@ impl Queue {
         let began = thread_time();
         let outcome = work();
         let took_ns = (thread_time() - began).as_nanos() as u64;
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner).settle(lane, share.weight, charged, took_ns);
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome {
+            Outcome::NotBegun => lanes.settle_not_begun(lane, share.weight, charged, took_ns),
+            _ => lanes.settle(lane, share.weight, charged, took_ns),
+        }
+        drop(lanes);
         meter.spent(took_ns);
         match outcome {
             Outcome::Done => meter.done(),

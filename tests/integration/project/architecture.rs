@@ -75,7 +75,18 @@ const HOUSE: [(&str, &[&str]); 40] = [
     ("word-count", &["pinion-sdk"]),
     ("pinion-hostile-guests", &["pinion-abi", "pinion-sdk"]),
     ("pinion-tests", &[]),
-    ("pinion-fuzz", &["pinion-abi", "pinion-mma", "pinion-gateway"]),
+    (
+        "pinion-fuzz",
+        &[
+            "pinion-abi",
+            "pinion-mma",
+            "pinion-keys",
+            "pinion-gateway",
+            "pinion-guest",
+            "pinion-inference",
+            "pinion-builder",
+        ],
+    ),
     (
         "pinion-counts",
         &[
@@ -107,11 +118,11 @@ const HOUSE: [(&str, &[&str]); 40] = [
 
 /// Libraries that only these packages may use, by the prefixes of their names.
 const RESERVED: [(&str, &[&str]); 7] = [
-    ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime", "pinion-counts"]),
+    ("wasmtime", &["pinion-guest", "pinion-builder", "pinion-runtime", "pinion-counts", "pinion-fuzz"]),
     ("tokio", &["pinion-control", "pinion-cli", "pinion-runtime", "pinion-bench"]),
     ("tonic", &["pinion-control"]),
     ("redb", &["pinion-control"]),
-    ("tract", &["pinion-inference", "pinion-builder"]),
+    ("tract", &["pinion-inference", "pinion-builder", "pinion-fuzz"]),
     ("bindgen", &["pinion-dpdk-sys"]),
     ("smoltcp", &["pinion-sdk", "pinion-gateway", "pinion-mma", "pinion-tests", "pinion-fuzz", "pinion-counts"]),
 ];

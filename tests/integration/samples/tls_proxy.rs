@@ -2,14 +2,19 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use pinion_tests::machine::process::{errors, output, run};
 use pinion_tests::network::bed::{Bed, Client, Device, NODE, TENANT};
 use pinion_tests::product::build;
 use pinion_tests::product::manifest::Manifest;
 use pinion_tests::traffic::web::filled;
+use pinion_tests::until::{SOON, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 const NAME: &str = "site.example";
 const BIG_BYTES: usize = 1 << 20;
@@ -17,6 +22,8 @@ const BIG_BYTES: usize = 1 << 20;
 const P256: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 /// What `curl` ends with if a connection is refused.
 const CURL_REFUSED: i32 = 7;
+/// What a client says to have its instance fail, or work on other bytes.
+const WORD: &str = "burn-4d5c1e";
 
 /// A node that serves a site over TLS, and the certificate to trust.
 struct Site {
@@ -36,23 +43,32 @@ fn make_certificate(folder: &Path, kind: &[&str]) -> (PathBuf, PathBuf) {
     (key, certificate)
 }
 
+/// Returns the configuration of pages that `tls-proxy` serves itself.
+fn site() -> String {
+    format!(
+        "[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n[[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
+    )
+}
+
 impl Site {
     fn new(kind: &[&str]) -> Self {
-        let pages = format!(
-            "[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n[[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
-        );
-        Self::with(kind, &pages, None)
+        Self::with(kind, "", &site(), None)
+    }
+
+    /// Makes a site with this stage before `tls-proxy`, and a comma.
+    fn behind(stage: &str) -> Self {
+        Self::with(P256, stage, &site(), None)
     }
 
     /// Makes a site that `http-server`, the next stage of the chain, serves in plain text.
     fn of_next_stage() -> Self {
         let pages = format!("page / hello\nfill /big {BIG_BYTES}\n");
-        Self::with(P256, "[upstream]\nnext_stage_port = 80\n", Some(&pages))
+        Self::with(P256, "", "[upstream]\nnext_stage_port = 80\n", Some(&pages))
     }
 
-    /// Makes a site by a certificate of this kind, and a configuration of what is behind TLS; with the configuration of `http-server` if that
-    /// is the chain's next stage.
-    fn with(kind: &[&str], behind: &str, next_stage: Option<&str>) -> Self {
+    /// Makes a site by a certificate of this kind, with a stage before `tls-proxy`, if any, and a configuration of what is behind TLS; with the
+    /// configuration of `http-server` if that is the chain's next stage.
+    fn with(kind: &[&str], before: &str, behind: &str, next_stage: Option<&str>) -> Self {
         let bed = Bed::new(Device::Tap);
         let (key, certificate) = make_certificate(&bed.node.path("tls"), kind);
         let files = certificate.parent().expect("a file is in a folder");
@@ -64,13 +80,21 @@ impl Site {
             more = format!(", {{ module = \"http-server\", config = {config:?} }}");
             reverse = "reverse = { from = [] }\n";
         }
+        if !before.is_empty() {
+            manifest = manifest.module("fuse", &build::hostile("fuse"));
+        }
         let manifest = manifest.with(format_args!(
             "[key.site]\nfile = {key:?}\n\
              [[chain]]\nname = \"secure\"\n{reverse}\
-             stage = [{{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}{more}]\n\
+             stage = [{before} {{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}{more}]\n\
              [[rule]]\nname = \"secure\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
              match = {{ destination = \"{NODE}\", protocol = \"tcp\" }}\n"
         ));
+        let words = format!(
+            "[[rule]]\nname = \"words\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
+             match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
+        );
+        let manifest = if before.is_empty() { manifest } else { manifest.with(words) };
         bed.node.apply(manifest.text());
         Self { bed, certificate }
     }
@@ -108,6 +132,104 @@ impl Site {
         let request = r"printf 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'";
         self.s_client(client, request, &format!("-ign_eof {words}"))
     }
+}
+
+/// A client's connection that stays open: `openssl s_client`, which asks for a page whenever it is told to.
+struct Session(Child);
+
+impl Session {
+    fn new(site: &Site, client: &Client, version: &str) -> Self {
+        let mut command = client.namespace.command("timeout");
+        command.args(["120", "openssl", "s_client", "-quiet", "-verify_return_error", "-servername", NAME, version]);
+        command.args(["-CAfile", site.certificate(), "-connect", &format!("{NODE}:443")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self(command.spawn().expect("openssl can be run"))
+    }
+
+    /// Asks for a page. Returns whether it comes; it does not if the connection ends before, or after two minutes.
+    fn ask(&mut self) -> bool {
+        let (input, output) = (self.0.stdin.as_mut(), self.0.stdout.as_mut());
+        let (input, output) = (input.expect("it is a pipe"), output.expect("it is a pipe"));
+        match input.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return false,
+            written => written.expect("a pipe takes a request"),
+        }
+        let (mut heard, mut byte) = (Vec::new(), [0]);
+        while !heard.ends_with(b"\r\n\r\nhello") {
+            if output.read(&mut byte).expect("a pipe can be read") == 0 {
+                return false;
+            }
+            heard.push(byte[0]);
+        }
+        true
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Passed on to openssl.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends the word in a datagram, which is lost with the instance: a segment would be sent again, and end the next one, too.
+fn say_the_word(client: &Client) {
+    let socket = client.namespace.inside(|| UdpSocket::bind((client.address.as_str(), 0)));
+    let socket = socket.expect("the client has the address");
+    socket.send_to(WORD.as_bytes(), (NODE, 443)).expect("the interface takes a datagram");
+}
+
+/// Returns the instances of a client that have ended, and those that have not.
+fn instances(site: &Site, client: &Client) -> (Vec<Value>, Vec<Value>) {
+    let instances = site.bed.node.cli().get("instances").into_iter();
+    let of_client = instances.filter(|instance| instance["client"] == client.address.as_str());
+    of_client.partition(|instance| instance["state"] == "terminated")
+}
+
+/// Returns the number of the only instance that a client has.
+#[track_caller]
+fn only_instance(site: &Site, client: &Client) -> Value {
+    let (ended, serving) = instances(site, client);
+    assert_eq!((ended.len(), serving.len()), (0, 1), "{ended:?}, {serving:?}");
+    serving[0]["id"].clone()
+}
+
+#[test]
+fn sessions_of_others_go_on_when_a_clients_instance_fails_and_that_client_gets_a_fresh_one() {
+    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"panic {WORD}\" }},"));
+    let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
+    let sessions =
+        ["-tls1_3", "-tls1_2"].into_iter().flat_map(|version| others.iter().map(move |other| (other, version)));
+    let mut sessions: Vec<Session> = sessions.map(|(other, version)| Session::new(&site, other, version)).collect();
+    let mut lost = Session::new(&site, unlucky, "-tls1_3");
+    assert!(lost.ask() && sessions.iter_mut().all(Session::ask), "all are served");
+    let before: Vec<Value> = others.iter().map(|other| only_instance(&site, other)).collect();
+    say_the_word(unlucky);
+    let ended = until("end of its instance", SOON, || instances(&site, unlucky).0.pop());
+    assert!(ended["ended_because"].as_str().is_some_and(|reason| reason.contains("its client said so")), "{ended}");
+    for _ in 0..3 {
+        assert!(sessions.iter_mut().all(Session::ask), "the sessions of others go on");
+    }
+    let after: Vec<Value> = others.iter().map(|other| only_instance(&site, other)).collect();
+    assert_eq!(after, before);
+    assert_eq!(site.curl(unlucky, &[], "/"), "hello", "a fresh instance serves the client");
+    assert_eq!(instances(&site, unlucky).0.len(), 1);
+}
+
+#[test]
+fn sessions_of_others_go_on_when_a_clients_instance_works_on_corrupted_bytes() {
+    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"corrupt {WORD}\" }},"));
+    let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
+    let mut sessions: Vec<Session> = others.iter().map(|other| Session::new(&site, other, "-tls1_3")).collect();
+    let mut corrupted = Session::new(&site, unlucky, "-tls1_3");
+    assert!(corrupted.ask() && sessions.iter_mut().all(Session::ask), "all are served");
+    say_the_word(unlucky);
+    assert!(!corrupted.ask(), "a record that was changed is refused");
+    for _ in 0..3 {
+        assert!(sessions.iter_mut().all(Session::ask), "the sessions of others go on");
+    }
+    others.iter().for_each(|other| drop(only_instance(&site, other)));
 }
 
 #[test]

@@ -16,10 +16,13 @@
 //! | `deep`            | calls itself without end on its first packet                                               |
 //! | `files`           | reads, writes and lists files as messages ask; counts other packets in a file, and answers  |
 //! | `forger`          | answers messages as the calls of others, whose number the payload says; `silent` not at all  |
+//! | `fuse`            | passes frames on until one has a certain word; then it fails, or sends others                |
+//! | `hog`             | asks for signatures, tickets or runs of models without end, and counts those that it gets    |
 //! | `init_looper`     | never finishes `pinion_init`                                                               |
 //! | `log_flood`       | writes a thousand log lines per packet, or as many as configured, with control characters  |
 //! | `looper`          | loops for ever on its first packet                                                         |
 //! | `memory_bomb`     | takes all the memory it gets on its first packet, then answers as if nothing were          |
+//! | `puppet`          | reads and writes its memory and makes calls of the node, as its client says                  |
 //! | `returner`        | returns from `pinion_run` on its first packet                                              |
 //! | `rewriter`        | writes over what it has sent; or traps if a packet changes or has other bytes              |
 //! | `signer`          | asks for signatures and tickets that no function may get, then answers                     |
