@@ -13,9 +13,9 @@ packages+=(make lld-19 wasi-libc libclang-rt-19-dev-wasm32)
 # What downloads Go, if there is none that is new enough.
 go_packages=(curl ca-certificates)
 # Further packages for the tests: a compiler for the fuzzing engine, traffic generators, an API client in another language, what counts, the
-# memcached that `samples/memcached` is compared with, and clients of HTTP and memcached.
+# memcached that `samples/memcached` is compared with, clients of HTTP and memcached, and scanners of TLS.
 [ "${1:-}" != test ] || packages+=(g++ iperf3 ethtool traceroute python3 python3-venv python3-grpcio apache2-utils wrk tcpdump busybox valgrind jq memcached \
-    nghttp2-client slowhttptest python3-pymemcache libmemcached-tools)
+    nghttp2-client slowhttptest python3-pymemcache libmemcached-tools nmap sslscan testssl.sh)
 # The peers of the figures: dpdk-testpmd, the kernel's packet filter, servers, traffic generators.
 bench_packages=(dpdk-dev nftables memcached nginx-light iperf3 wrk git)
 # The free memory in huge pages that a figure needs.

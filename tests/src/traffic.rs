@@ -3,7 +3,9 @@
 pub mod echo;
 pub mod frames;
 pub mod iperf;
+pub mod load;
 pub mod ping;
 pub mod strangers;
+pub mod tls;
 pub mod transfer;
 pub mod web;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http_server::Transport;
 use pinion_sdk::net::Stream;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 
 /// Most bytes of plain text in a record (RFC 8446, section 5.1).
 const RECORD_BYTES: usize = 1 << 14;
@@ -82,10 +82,29 @@ impl Session {
             Err(error) => return Err(error),
         }
         let outcome = self.0.process_new_packets();
+        if let Err(error) = &outcome
+            && let Some(alert) = self.missing_alert(error)
+        {
+            // A peer that has not even room for that gets no alert.
+            let _ = stream.write(&alert);
+        }
         // Of an error, the alert.
         self.send(stream)?;
         outcome.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         Ok(Received::Bytes)
+    }
+
+    /// Returns a record with the alert for an error that rustls has none for, if nothing is encrypted yet (RFC 8446, section 6.2).
+    fn missing_alert(&self, error: &Error) -> Option<[u8; 7]> {
+        if self.0.wants_write() || self.0.negotiated_cipher_suite().is_some() {
+            return None;
+        }
+        let description = match error {
+            Error::InvalidMessage(_) => AlertDescription::DecodeError,
+            Error::PeerMisbehaved(_) => AlertDescription::UnexpectedMessage,
+            _ => return None,
+        };
+        Some([21, 3, 3, 0, 2, 2, description.into()])
     }
 
     /// Sends the records that are ready, as far as there is room.

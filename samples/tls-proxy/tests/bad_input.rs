@@ -5,9 +5,9 @@ mod common;
 use std::io::Write;
 use std::sync::Arc;
 
-use common::{Authority, Bed, FRONT, Kind, SITE, fatal_alert};
+use common::{Authority, Bed, FRONT, Kind, SITE, fatal_alert, hello};
 use pinion_sdk::testing::{FakeKey, grant_key};
-use rustls::{AlertDescription, ClientConfig, ClientConnection, Error};
+use rustls::{AlertDescription, ClientConfig, Error};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Alerts of RFC 8446, section 6.
@@ -15,6 +15,10 @@ const DECODE_ERROR: u8 = 50;
 const HANDSHAKE_FAILURE: u8 = 40;
 const PROTOCOL_VERSION: u8 = 70;
 const UNEXPECTED_MESSAGE: u8 = 10;
+/// What is no TLS: plain HTTP, and a client's hello of SSL 2 with one suite.
+const HTTP: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+const SSL2: &[u8] =
+    &[0x80, 0x1c, 1, 0, 2, 0, 3, 0, 0, 0, 16, 7, 0, 0xc0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7];
 /// A record with the alert that nothing more comes.
 const CLOSE_NOTIFY: [u8; 7] = [21, 3, 3, 0, 2, 1, 0];
 
@@ -23,19 +27,6 @@ fn bed() -> (Authority, Bed, Arc<ClientConfig>) {
     let bed = Bed::of_site(&authority, "a.example", Kind::P256);
     let config = Arc::new(authority.any_client());
     (authority, bed, config)
-}
-
-fn assert_serves(bed: &mut Bed, config: &Arc<ClientConfig>) {
-    let mut client = bed.connect(config, "a.example");
-    assert!(bed.ask(&mut client, FRONT).unwrap().ends_with("front"));
-}
-
-/// Returns a client's hello as it would send it, in one record.
-fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
-    let mut hello = Vec::new();
-    let mut client = ClientConnection::new(Arc::clone(config), "a.example".try_into().unwrap()).unwrap();
-    client.write_tls(&mut hello).unwrap();
-    hello
 }
 
 /// Makes a hello of an old version, with these extensions.
@@ -53,12 +44,12 @@ fn old_hello(minor: u8, extensions: &[u8]) -> Vec<u8> {
 #[test]
 fn what_is_no_tls_gets_an_alert() {
     let (_authority, mut bed, config) = bed();
-    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], b"SSH-2.0-x\r\n", &[0; 100], &[0xff; 3000]] {
+    for garbage in [HTTP, b"SSH-2.0-x\r\n", SSL2, &[0; 100], &[0xff; 3000]] {
         let (answer, is_ended) = bed.ask_raw(garbage);
         assert_eq!(fatal_alert(&answer), Some(DECODE_ERROR), "{garbage:?}");
         assert!(is_ended);
     }
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -73,7 +64,7 @@ fn versions_before_1_2_are_refused() {
             assert!(is_ended);
         }
     }
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -90,7 +81,7 @@ fn a_hello_may_come_by_bytes_and_in_records_of_a_byte() {
     let records: Vec<u8> = hello[5..].iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect();
     let (answer, _) = bed.ask_raw(&records);
     assert_eq!(answer[0], 22, "the server's hello");
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -100,10 +91,16 @@ fn records_and_messages_that_are_too_long_are_refused() {
     let (answer, is_ended) = bed.ask_raw(&record);
     assert_eq!(fatal_alert(&answer), Some(DECODE_ERROR));
     assert!(is_ended);
-    // rustls gives up without an alert here.
     let message = [&[22, 3, 3, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[1; 16_380]].concat();
-    assert_eq!(bed.ask_raw(&message), (vec![], true));
-    assert_serves(&mut bed, &config);
+    let (answer, is_ended) = bed.ask_raw(&message);
+    assert_eq!(fatal_alert(&answer), Some(DECODE_ERROR));
+    assert!(is_ended);
+    // The same in records of a byte, of which the length is known after four.
+    let records: Vec<u8> = [1, 1, 0, 0, 1].iter().flat_map(|byte| [22, 3, 1, 0, 1, *byte]).collect();
+    let (answer, is_ended) = bed.ask_raw(&records);
+    assert_eq!(fatal_alert(&answer), Some(DECODE_ERROR));
+    assert!(is_ended);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -113,7 +110,33 @@ fn messages_out_of_order_get_an_alert() {
     let (answer, is_ended) = bed.ask_raw(&finished);
     assert_eq!(fatal_alert(&answer), Some(UNEXPECTED_MESSAGE));
     assert!(is_ended);
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
+}
+
+#[test]
+fn other_records_between_those_of_one_message_and_empty_ones_get_an_alert() {
+    let (_authority, mut bed, config) = bed();
+    let between = [22, 3, 1, 0, 4, 1, 0, 1, 0, 21, 3, 1, 0, 2, 1, 0];
+    let empty = [22, 3, 1, 0, 0];
+    for (records, alert) in [(&between[..], UNEXPECTED_MESSAGE), (&empty, DECODE_ERROR)] {
+        let (answer, is_ended) = bed.ask_raw(records);
+        assert_eq!(fatal_alert(&answer), Some(alert), "{records:?}");
+        assert!(is_ended, "{records:?}");
+    }
+    bed.assert_serves(&config);
+}
+
+#[test]
+fn a_client_that_is_silent_after_the_servers_hello_is_closed_in_time() {
+    let (_authority, mut bed, config) = bed();
+    let socket = bed.socket();
+    bed.0.send(socket, &hello(&config));
+    bed.0.let_pass_ns(9 * SECOND_NS);
+    assert!(bed.0.is_connected(socket));
+    bed.assert_serves(&config);
+    bed.0.let_pass_ns(2 * SECOND_NS);
+    bed.0.received(socket);
+    assert!(bed.0.is_ended(socket));
 }
 
 #[test]
@@ -138,7 +161,7 @@ fn a_connection_that_ends_within_a_record_is_closed() {
     bed.pump(&mut client).unwrap();
     assert!(client.received.is_empty(), "no request has come");
     assert!(bed.0.is_ended(client.socket));
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -153,7 +176,7 @@ fn a_record_that_was_changed_on_its_way_gets_an_alert_and_is_not_answered() {
     bed.0.send(client.socket, &record);
     assert_eq!(bed.pump(&mut client), Err(Error::AlertReceived(AlertDescription::BadRecordMac)));
     assert!(bed.0.is_ended(client.socket));
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
 }
 
 #[test]
@@ -166,7 +189,7 @@ fn a_handshake_that_takes_too_long_is_closed_however_its_bytes_come() {
         bed.0.let_pass_ns(SECOND_NS);
     }
     assert!(bed.0.is_connected(silent) && bed.0.is_connected(slow));
-    assert_serves(&mut bed, &config);
+    bed.assert_serves(&config);
     bed.0.let_pass_ns(2 * SECOND_NS);
     for socket in [silent, slow] {
         assert_eq!(bed.0.received(socket), CLOSE_NOTIFY);

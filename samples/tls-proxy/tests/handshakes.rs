@@ -12,7 +12,7 @@ use rustls::{AlertDescription, CipherSuite, Error, HandshakeKind};
 
 #[test]
 fn each_version_and_group_is_served_with_each_kind_of_key_and_the_session_is_resumed() {
-    for kind in [Kind::P256, Kind::P384, Kind::Ed25519, Kind::Rsa] {
+    for kind in Kind::ALL {
         let authority = Authority::new();
         for version in [&TLS13, &TLS12] {
             // No more clients than may be connected at once, as each stays.
@@ -42,11 +42,16 @@ fn each_version_and_group_is_served_with_each_kind_of_key_and_the_session_is_res
 #[test]
 fn a_client_without_a_group_in_common_gets_an_alert() {
     let authority = Authority::new();
-    let mut bed = Bed::of_site(&authority, "a.example", Kind::P256);
-    let provider = rustls::crypto::CryptoProvider { kx_groups: vec![SECP384R1], ..ring::default_provider() };
-    let config = Arc::new(authority.client(provider, rustls::ALL_VERSIONS));
-    let mut client = bed.connect(&config, "a.example");
-    assert_eq!(bed.pump(&mut client), Err(Error::AlertReceived(AlertDescription::HandshakeFailure)));
+    for kind in Kind::ALL {
+        let mut bed = Bed::of_site(&authority, "a.example", kind);
+        for version in [&TLS13, &TLS12] {
+            let provider = rustls::crypto::CryptoProvider { kx_groups: vec![SECP384R1], ..ring::default_provider() };
+            let config = Arc::new(authority.client(provider, &[version]));
+            let mut client = bed.connect(&config, "a.example");
+            let expected = Err(Error::AlertReceived(AlertDescription::HandshakeFailure));
+            assert_eq!(bed.pump(&mut client), expected, "{kind:?}, {version:?}");
+        }
+    }
 }
 
 #[test]
@@ -118,41 +123,6 @@ fn a_session_is_resumed_by_another_instance_with_the_same_key() {
         let mut client = bed.connect(&config, "a.example");
         bed.ask(&mut client, FRONT).unwrap();
         assert_eq!(client.tls.handshake_kind(), Some(expected));
-    }
-}
-
-#[test]
-fn expired_tickets_and_those_of_another_key_lead_to_full_handshakes() {
-    let authority = Authority::new();
-    for version in [&TLS13, &TLS12] {
-        let config = Arc::new(authority.client(ring::default_provider(), &[version]));
-        let certificate = |key: &str| format!("{}{SITE}", authority.grant_as(key, "a.example", Kind::P256));
-        let (mut bed, mut other) = (Bed::new(&certificate("a")), Bed::new(&certificate("b")));
-        let kind = |bed: &mut Bed| {
-            let mut client = bed.connect(&config, "a.example");
-            bed.ask(&mut client, FRONT).unwrap();
-            client.tls.handshake_kind().unwrap()
-        };
-        assert_eq!(kind(&mut bed), HandshakeKind::Full);
-        assert_eq!(kind(&mut bed), HandshakeKind::Resumed);
-        bed.0.let_pass_ns(common::TICKET_LIFETIME_NS);
-        assert_eq!(kind(&mut bed), HandshakeKind::Full, "{version:?}: the ticket is expired");
-        assert_eq!(kind(&mut other), HandshakeKind::Full, "{version:?}: another key has sealed the ticket");
-        assert_eq!(kind(&mut other), HandshakeKind::Resumed);
-    }
-}
-
-#[test]
-fn no_client_may_send_early_data() {
-    let authority = Authority::new();
-    let mut bed = Bed::of_site(&authority, "a.example", Kind::P256);
-    let mut config = authority.any_client();
-    config.enable_early_data = true;
-    let config = Arc::new(config);
-    for _ in 0..2 {
-        let mut client = bed.connect(&config, "a.example");
-        assert!(client.tls.early_data().is_none(), "no ticket allows it");
-        assert!(bed.ask(&mut client, FRONT).unwrap().ends_with("front"));
     }
 }
 

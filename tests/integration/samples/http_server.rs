@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 
-use pinion_tests::machine::process::run;
 use pinion_tests::network::bed::{Bed, Client, Device, NODE, NODE_V6};
+use pinion_tests::traffic::load::{ab, wrk};
 use pinion_tests::traffic::web::{assert_no_connection_is_left, assert_slow_clients_are_closed, curl, filled, serve};
 use pinion_tests::until::{SOON, until};
 
@@ -199,23 +199,9 @@ fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request()
     println!("{CONNECTIONS} connections, {serving} instances with those in the cache");
     drop(streams);
     // First with connections kept, then with a new one for each request.
-    for words in [&["-k", "-n", "5000", "-c", "20"][..], &["-n", "2000", "-c", "20"]] {
-        let url = format!("http://{NODE}/");
-        let report = run(client.namespace.command("ab").args(["-q", "-s", "10"]).args(words).arg(&url));
-        let line = |name: &str| {
-            let found = report.lines().find(|line| line.starts_with(name));
-            found
-                .unwrap_or_else(|| panic!("ab says nothing of {name}: {report}"))
-                .split_whitespace()
-                .collect::<Vec<_>>()
-        };
-        println!("ab {words:?}: {} requests per second", line("Requests per second:")[3]);
-        assert_eq!(
-            (line("Complete requests:")[2], line("Failed requests:")[2]),
-            (words[words.len() - 3], "0"),
-            "{report}"
-        );
-        assert!(!report.contains("Non-2xx"), "{report}");
+    for (requests, words) in [(5_000, &["-k", "-c", "20"][..]), (2_000, &["-c", "20"])] {
+        let rate = ab(client, requests, words, &format!("http://{NODE}/"));
+        println!("ab {words:?}: {rate} requests per second");
     }
     let url = format!("http://{NODE}/big");
     let words = ["--output", "/dev/null", "--write-out", "%{speed_download} %{size_download}", &url, &url];
@@ -224,31 +210,6 @@ fn two_hundred_connections_at_once_share_an_instance_and_load_loses_no_request()
     assert!(report.ends_with(&BIG_BYTES.to_string()), "{report}");
     assert_hardly_anything_was_sent_twice(client);
     assert_no_connection_is_left(client);
-}
-
-/// A script with which `wrk` counts its answers. It prints one line: the answers, those that are not 200 with a body of the expected
-/// length, and `wrk`'s own count of errors.
-const WRK_SCRIPT: &str = r#"
-local threads = {}
-function setup(thread) table.insert(threads, thread) end
-function init(words) answers, others, body_bytes = 0, 0, tonumber(words[1]) end
-function response(status, headers, body)
-  answers = answers + 1
-  if status ~= 200 or #body ~= body_bytes then others = others + 1 end
-end
-function done(summary)
-  local answers, others, errors = 0, 0, summary.errors
-  for _, thread in ipairs(threads) do
-    answers, others = answers + thread:get("answers"), others + thread:get("others")
-  end
-  print(string.format("COUNTED %d %d %d", answers, others,
-    errors.connect + errors.read + errors.write + errors.status + errors.timeout))
-end
-"#;
-
-/// Returns the number before this text in a line of `wrk`'s summary, such as `  123 requests in 2.00s, 1.00MB read`.
-fn wrk_counted(report: &str, what: &str) -> Option<u64> {
-    report.lines().find_map(|line| line.split_once(what)?.0.trim().parse().ok())
 }
 
 #[test]
@@ -261,29 +222,10 @@ fn wrk_is_answered_over_all_its_connections_without_an_error() {
         "memory_limit_kib = 32768",
     );
     let client = &bed.clients[0];
-    let script = bed.node.path("count.lua");
-    fs::write(&script, WRK_SCRIPT).expect("the node's folder is writable");
     let url = |path: &str| format!("http://{NODE}{path}");
-    // There is no promise about the answer's delay, as the machine may have other work.
-    let wrk = |words: &[&str]| {
-        run(client.namespace.command("wrk").args(["--duration", "2s", "--timeout", "30s"]).args(words))
-    };
-    for (path, body_bytes, connections) in [("/", "6", "20"), ("/some", "10000", "50")] {
-        let script = script.to_str().expect("the folder's path is UTF-8");
-        let (url, connections) = (url(path), format!("--connections={connections}"));
-        // Once without the script, and once with a check of each answer.
-        let plain = wrk(&["--threads", "2", &connections, &url]);
-        let looked_at = wrk(&["--threads", "2", &connections, "--script", script, &url, "--", body_bytes]);
-        for report in [&plain, &looked_at] {
-            assert!(wrk_counted(report, " requests in ") > Some(0), "{report}");
-            // `wrk` writes these lines only if there were such errors.
-            assert!(!report.contains("Socket errors") && !report.contains("Non-2xx"), "{report}");
-        }
-        let counted = looked_at.lines().find_map(|line| line.strip_prefix("COUNTED "));
-        let counted = counted.unwrap_or_else(|| panic!("the script says nothing: {looked_at}")).split(' ');
-        let counted: Vec<u64> = counted.map(|word| word.parse().expect("a number")).collect();
-        assert!(counted[0] > 0 && counted[1..] == [0, 0], "answers, others, errors: {looked_at}");
-        println!("wrk {connections} {path}: {} answers, each of them whole", counted[0]);
+    for (path, body_bytes, connections) in [("/", 6, 20), ("/some", 10_000, 50)] {
+        let answers = wrk(&bed, client, connections, &url(path), body_bytes);
+        println!("wrk over {connections} connections for {path}: {answers} answers, each of them whole");
     }
     assert_eq!(curl(client, &[&url("/")]), "hello\n");
     assert_no_connection_is_left(client);

@@ -1,138 +1,23 @@
 //! `tls-proxy` with `curl`, OpenSSL and Python as its clients, over the kernel's TCP. The private key is at the node.
 #![forbid(unsafe_code)]
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use pinion_tests::machine::process::{errors, output, run};
-use pinion_tests::network::bed::{Bed, Client, Device, NODE, TENANT};
+use pinion_tests::network::bed::{Client, NODE};
 use pinion_tests::product::build;
-use pinion_tests::product::manifest::Manifest;
+use pinion_tests::traffic::tls::{BIG_BYTES, Beside, NAME, P256, Site, Stages};
 use pinion_tests::traffic::web::filled;
 use pinion_tests::until::{SOON, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-const NAME: &str = "site.example";
-const BIG_BYTES: usize = 1 << 20;
-/// In words of `openssl req`.
-const P256: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 /// What `curl` ends with if a connection is refused.
 const CURL_REFUSED: i32 = 7;
 /// What a client says to have its instance fail, or work on other bytes.
 const WORD: &str = "burn-4d5c1e";
-
-/// A node that serves a site over TLS, and the certificate to trust.
-struct Site {
-    bed: Bed,
-    certificate: PathBuf,
-}
-
-/// Makes a key of this kind, in words of `openssl req`, and a certificate of its own; returns their paths.
-fn make_certificate(folder: &Path, kind: &[&str]) -> (PathBuf, PathBuf) {
-    let (key, files) = (folder.join("site.key.pem"), folder.join("files"));
-    fs::create_dir_all(&files).expect("the node's folder is writable");
-    let certificate = files.join("site.pem");
-    let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=site.example", "-newkey"]).args(kind);
-    command.args(["-addext", &format!("subjectAltName=DNS:{NAME}"), "-keyout"]).arg(&key).arg("-out").arg(&certificate);
-    run(&mut command);
-    (key, certificate)
-}
-
-/// Returns the configuration of pages that `tls-proxy` serves itself.
-fn site() -> String {
-    format!(
-        "[site]\n[[site.page]]\npath = \"/\"\ntext = \"hello\"\n[[site.page]]\npath = \"/big\"\nfill_bytes = {BIG_BYTES}\n"
-    )
-}
-
-impl Site {
-    fn new(kind: &[&str]) -> Self {
-        Self::with(kind, "", &site(), None)
-    }
-
-    /// Makes a site with this stage before `tls-proxy`, and a comma.
-    fn behind(stage: &str) -> Self {
-        Self::with(P256, stage, &site(), None)
-    }
-
-    /// Makes a site that `http-server`, the next stage of the chain, serves in plain text.
-    fn of_next_stage() -> Self {
-        let pages = format!("page / hello\nfill /big {BIG_BYTES}\n");
-        Self::with(P256, "", "[upstream]\nnext_stage_port = 80\n", Some(&pages))
-    }
-
-    /// Makes a site by a certificate of this kind, with a stage before `tls-proxy`, if any, and a configuration of what is behind TLS; with the
-    /// configuration of `http-server` if that is the chain's next stage.
-    fn with(kind: &[&str], before: &str, behind: &str, next_stage: Option<&str>) -> Self {
-        let bed = Bed::new(Device::Tap);
-        let (key, certificate) = make_certificate(&bed.node.path("tls"), kind);
-        let files = certificate.parent().expect("a file is in a folder");
-        let config = format!("[[certificate]]\nchain = \"/site.pem\"\nkey = \"site\"\n{behind}");
-        let mut manifest = Manifest::of(TENANT).module("tls-proxy", &build::sample("tls-proxy"));
-        let (mut more, mut reverse) = (String::new(), "");
-        if let Some(config) = next_stage {
-            manifest = manifest.module("http-server", &build::sample("http-server"));
-            more = format!(", {{ module = \"http-server\", config = {config:?} }}");
-            reverse = "reverse = { from = [] }\n";
-        }
-        if !before.is_empty() {
-            manifest = manifest.module("fuse", &build::hostile("fuse"));
-        }
-        let manifest = manifest.with(format_args!(
-            "[key.site]\nfile = {key:?}\n\
-             [[chain]]\nname = \"secure\"\n{reverse}\
-             stage = [{before} {{ module = \"tls-proxy\", files = {files:?}, keys = [\"site\"], config = {config:?} }}{more}]\n\
-             [[rule]]\nname = \"secure\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
-             match = {{ destination = \"{NODE}\", protocol = \"tcp\" }}\n"
-        ));
-        let words = format!(
-            "[[rule]]\nname = \"words\"\npolicy = \"per-client\"\nchain = \"secure\"\n\
-             match = {{ destination = \"{NODE}\", protocol = \"udp\" }}\n"
-        );
-        let manifest = if before.is_empty() { manifest } else { manifest.with(words) };
-        bed.node.apply(manifest.text());
-        Self { bed, certificate }
-    }
-
-    fn of_p256() -> Self {
-        Self::new(P256)
-    }
-
-    fn certificate(&self) -> &str {
-        self.certificate.to_str().expect("the folder's path is UTF-8")
-    }
-
-    /// Runs `curl` for a path with further words; returns its output.
-    #[track_caller]
-    fn curl(&self, client: &Client, words: &[&str], path: &str) -> String {
-        let mut command = client.namespace.command("curl");
-        command.args(["--silent", "--show-error", "--max-time", "60", "--cacert", self.certificate()]);
-        command.args(["--resolve", &format!("{NAME}:443:{NODE}")]).args(words).arg(format!("https://{NAME}{path}"));
-        run(&mut command)
-    }
-
-    /// Runs `openssl s_client` with these words, and gives it what `input`, a command of the shell, writes. Returns all that it says.
-    fn s_client(&self, client: &Client, input: &str, words: &str) -> String {
-        let mut command = client.namespace.command("timeout");
-        let certificate = self.certificate();
-        let script = format!(
-            "{input} | openssl s_client -connect {NODE}:443 -servername {NAME} -CAfile {certificate} -verify_return_error {words} 2>&1"
-        );
-        let said = output(command.args(["60", "sh", "-c", &script]));
-        String::from_utf8_lossy(&said.stdout).into_owned()
-    }
-
-    /// Asks by `openssl s_client` for a page on a connection of its own.
-    fn ask(&self, client: &Client, words: &str) -> String {
-        let request = r"printf 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'";
-        self.s_client(client, request, &format!("-ign_eof {words}"))
-    }
-}
 
 /// A client's connection that stays open: `openssl s_client`, which asks for a page whenever it is told to.
 struct Session(Child);
@@ -141,7 +26,7 @@ impl Session {
     fn new(site: &Site, client: &Client, version: &str) -> Self {
         let mut command = client.namespace.command("timeout");
         command.args(["120", "openssl", "s_client", "-quiet", "-verify_return_error", "-servername", NAME, version]);
-        command.args(["-CAfile", site.certificate(), "-connect", &format!("{NODE}:443")]);
+        command.args(["-CAfile", site.roots(), "-connect", &format!("{NODE}:443")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         Self(command.spawn().expect("openssl can be run"))
     }
@@ -173,6 +58,13 @@ impl Drop for Session {
     }
 }
 
+/// Serves a site with a stage before `tls-proxy` that does this when a client says the word.
+fn with_fuse(what: &str) -> Site {
+    let config = format!("{what} {WORD}");
+    let before = Beside { module: "fuse", path: build::hostile("fuse"), config: &config };
+    Site::beside(&Stages { before: Some(before), next: None })
+}
+
 /// Sends the word in a datagram, which is lost with the instance: a segment would be sent again, and end the next one, too.
 fn say_the_word(client: &Client) {
     let socket = client.namespace.inside(|| UdpSocket::bind((client.address.as_str(), 0)));
@@ -197,7 +89,7 @@ fn only_instance(site: &Site, client: &Client) -> Value {
 
 #[test]
 fn sessions_of_others_go_on_when_a_clients_instance_fails_and_that_client_gets_a_fresh_one() {
-    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"panic {WORD}\" }},"));
+    let site = with_fuse("panic");
     let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
     let sessions =
         ["-tls1_3", "-tls1_2"].into_iter().flat_map(|version| others.iter().map(move |other| (other, version)));
@@ -219,7 +111,7 @@ fn sessions_of_others_go_on_when_a_clients_instance_fails_and_that_client_gets_a
 
 #[test]
 fn sessions_of_others_go_on_when_a_clients_instance_works_on_corrupted_bytes() {
-    let site = Site::behind(&format!("{{ module = \"fuse\", config = \"corrupt {WORD}\" }},"));
+    let site = with_fuse("corrupt");
     let [unlucky, others @ ..] = &site.bed.clients[..] else { panic!("a bed has clients") };
     let mut sessions: Vec<Session> = others.iter().map(|other| Session::new(&site, other, "-tls1_3")).collect();
     let mut corrupted = Session::new(&site, unlucky, "-tls1_3");
@@ -231,7 +123,6 @@ fn sessions_of_others_go_on_when_a_clients_instance_works_on_corrupted_bytes() {
     }
     others.iter().for_each(|other| drop(only_instance(&site, other)));
 }
-
 #[test]
 fn curl_gets_pages_and_whole_files_by_both_versions_and_keeps_its_connection() {
     let site = Site::of_p256();
@@ -248,15 +139,33 @@ fn curl_gets_pages_and_whole_files_by_both_versions_and_keeps_its_connection() {
 }
 
 #[test]
-fn openssl_verifies_keys_of_each_kind_in_both_versions() {
-    for kind in [P256, &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"], &["rsa:2048"]] {
-        let site = Site::new(kind);
+fn openssl_agrees_on_each_version_and_group_with_each_kind_of_key_or_gets_an_alert() {
+    let kinds = [
+        ("p256.example", P256),
+        ("p384.example", &["ec", "-pkeyopt", "ec_paramgen_curve:P-384"]),
+        ("rsa2048.example", &["rsa:2048"]),
+        ("rsa3072.example", &["rsa:3072"]),
+        ("ed25519.example", &["ed25519"]),
+    ];
+    let site = Site::new(&kinds, "");
+    let client = &site.bed.clients[0];
+    for (name, _) in kinds {
         for version in ["-tls1_2", "-tls1_3"] {
-            let said = site.ask(&site.bed.clients[0], version);
-            assert!(
-                said.contains("Verify return code: 0 (ok)") && said.contains("HTTP/1.1 200 OK"),
-                "{kind:?} {version}: {said}"
-            );
+            // A client of TLS 1.2 takes no certificate of a curve that it has not named (RFC 8422, section 5.1). In the last list, a client of
+            // TLS 1.3 has guessed the group wrong, and is asked for another one (RFC 8446, section 4.1.4).
+            let groups = [
+                ("X25519:P-256:P-384", "X25519"),
+                ("P-256:P-384", "ECDH, prime256v1"),
+                ("P-384:P-256", "ECDH, prime256v1"),
+            ];
+            for (groups, agreed) in groups {
+                let said = site.ask(client, name, &format!("{version} -groups {groups} -verify_hostname {name}"));
+                let is_agreed = said.contains(&format!("Server Temp Key: {agreed},"));
+                let is_served = said.contains("Verify return code: 0 (ok)") && said.contains("HTTP/1.1 200 OK");
+                assert!(is_agreed && is_served, "{name} {version} {groups}: {said}");
+            }
+            let said = site.ask(client, name, &format!("{version} -groups P-384"));
+            assert!(said.contains("alert handshake failure"), "{name} {version}: {said}");
         }
     }
 }
@@ -268,13 +177,72 @@ fn a_session_is_resumed_by_an_instance_that_has_never_seen_it() {
     for version in ["-tls1_2", "-tls1_3"] {
         let session = site.bed.node.path("session");
         let session = session.to_str().expect("the folder's path is UTF-8");
-        let said = site.ask(first, &format!("{version} -sess_out {session}"));
+        let said = site.ask(first, NAME, &format!("{version} -sess_out {session}"));
         assert!(said.contains("\nNew, TLSv1."), "{said}");
         // Each client has an instance of its own.
-        let said = site.ask(second, &format!("{version} -sess_in {session}"));
+        let said = site.ask(second, NAME, &format!("{version} -sess_in {session}"));
         assert!(said.contains("\nReused, TLSv1.") && said.contains("HTTP/1.1 200 OK"), "{version}: {said}");
-        let said = site.ask(second, &format!("{version} -sess_in {session} -early_data /dev/null"));
+        let said = site.ask(second, NAME, &format!("{version} -sess_in {session} -early_data /dev/null"));
         assert!(!said.contains("Early data was accepted"), "{said}");
+    }
+}
+
+/// Writes a session of OpenSSL's with another ticket: `ticket` is changed by the third argument.
+const CHANGE_TICKET: &str = "
+import base64, sys
+
+def elements(der):
+    while der:
+        head, count = 2, der[1]
+        if count & 0x80:
+            head += count & 0x7f
+            count = int.from_bytes(der[2:head], 'big')
+        yield der[0], der[head:head + count]
+        der = der[head + count:]
+
+def element(tag, content):
+    count = len(content)
+    long = count.to_bytes((count.bit_length() + 7) // 8, 'big')
+    return bytes([tag]) + (bytes([count]) if count < 128 else bytes([0x80 | len(long)]) + long) + content
+
+lines = open(sys.argv[1]).read().split('\\n')
+begin, end = lines.index('-----BEGIN SSL SESSION PARAMETERS-----'), lines.index('-----END SSL SESSION PARAMETERS-----')
+(_, session), = elements(base64.b64decode(''.join(lines[begin + 1:end])))
+changed, tickets = b'', 0
+for tag, content in elements(session):
+    # The ticket is an octet string with the explicit tag 10.
+    if tag == 0xaa:
+        (_, ticket), = elements(content)
+        ticket = bytearray(ticket)
+        exec(sys.argv[3])
+        content, tickets = element(4, bytes(ticket)), tickets + 1
+    changed += element(tag, content)
+assert tickets == 1
+text = base64.encodebytes(element(0x30, changed)).decode()
+open(sys.argv[2], 'w').write(f'{lines[begin]}\\n{text}{lines[end]}\\n')
+";
+
+#[test]
+fn openssl_has_a_full_handshake_with_a_ticket_that_was_changed() {
+    let site = Site::of_p256();
+    let [first, second, ..] = &site.bed.clients[..] else { panic!("a bed has three clients") };
+    let [session, changed] = ["session", "changed"].map(|name| site.bed.node.path(name).display().to_string());
+    for version in ["-tls1_2", "-tls1_3"] {
+        site.ask(first, NAME, &format!("{version} -sess_out {session}"));
+        for (change, begins) in [
+            ("pass", "Reused"),
+            ("ticket[0] ^= 1", "New"),
+            ("ticket[len(ticket) // 2] ^= 0x80", "New"),
+            ("ticket[-1] ^= 1", "New"),
+            ("del ticket[-1]", "New"),
+            ("del ticket[len(ticket) // 2:]", "New"),
+            ("ticket += bytes(1000)", "New"),
+        ] {
+            run(second.namespace.command("python3").args(["-c", CHANGE_TICKET, &session, &changed, change]));
+            let said = site.ask(second, NAME, &format!("{version} -sess_in {changed}"));
+            let is_begun = said.contains(&format!("\n{begins}, TLSv1."));
+            assert!(is_begun && said.contains("HTTP/1.1 200 OK"), "{version}, {change}: {said}");
+        }
     }
 }
 
@@ -282,11 +250,11 @@ fn a_session_is_resumed_by_an_instance_that_has_never_seen_it() {
 fn old_versions_renegotiation_and_what_is_no_tls_are_refused_and_others_are_served() {
     let site = Site::of_p256();
     let client = &site.bed.clients[0];
-    let said = site.ask(client, "-tls1_1 -cipher DEFAULT@SECLEVEL=0");
+    let said = site.ask(client, NAME, "-tls1_1 -cipher DEFAULT@SECLEVEL=0");
     assert!(said.contains("alert handshake failure"), "it names no schemes of signatures: {said}");
-    let said = site.s_client(client, "{ echo R; sleep 2; }", "-tls1_2");
+    let said = site.s_client(client, "{ echo R; sleep 2; }", &format!("-tls1_2 -servername {NAME}"));
     assert!(said.contains("no renegotiation"), "{said}");
-    let said = site.ask(client, "-alpn h2");
+    let said = site.ask(client, NAME, "-alpn h2");
     assert!(said.contains("alert no application protocol"), "{said}");
     let mut command = client.namespace.command("curl");
     let refused =
@@ -313,14 +281,16 @@ fn pythons_ssl_gets_pages_and_refuses_another_name() {
          \x20   assert 'mismatch' in str(error), error\n\
          else:\n\
          \x20   raise AssertionError('the certificate is not for that name')\n",
-        site.certificate()
+        site.roots()
     );
     run(site.bed.clients[0].namespace.command("python3").args(["-c", &program]));
 }
 
 #[test]
 fn http_server_as_the_next_stage_serves_each_client_by_a_chain_of_its_own_and_by_tls_alone() {
-    let site = Site::of_next_stage();
+    let pages = format!("page / hello\nfill /big {BIG_BYTES}\n");
+    let next = Beside { module: "http-server", path: build::sample("http-server"), config: &pages };
+    let site = Site::beside(&Stages { before: None, next: Some(next) });
     for client in &site.bed.clients[..2] {
         assert_eq!(site.curl(client, &[], "/"), "hello");
         assert!(site.curl(client, &[], "/big") == filled(BIG_BYTES));

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
 use pinion_keys::PrivateKey;
@@ -20,6 +21,8 @@ use tls_proxy::TlsProxy;
 pub(crate) const TICKET_LIFETIME_NS: u64 = 12 * 3600 * 1_000_000_000;
 /// For tests alone, since ring makes no keys of RSA.
 const RSA_KEY: &str = include_str!("rsa.key.pem");
+/// The same, with 3072 bits.
+const RSA_3072_KEY: &str = include_str!("rsa3072.key.pem");
 
 /// Kinds of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,11 @@ pub(crate) enum Kind {
     P384,
     Ed25519,
     Rsa,
+    Rsa3072,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 5] = [Self::P256, Self::P384, Self::Ed25519, Self::Rsa, Self::Rsa3072];
 }
 
 impl Kind {
@@ -37,6 +45,7 @@ impl Kind {
             Self::P384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap(),
             Self::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap(),
             Self::Rsa => KeyPair::from_pem(RSA_KEY).unwrap(),
+            Self::Rsa3072 => KeyPair::from_pem(RSA_3072_KEY).unwrap(),
         }
     }
 }
@@ -165,6 +174,14 @@ impl Bed {
         Ok(String::from_utf8(std::mem::take(&mut client.received)).unwrap())
     }
 
+    /// Checks that a client that keeps to the protocol is served.
+    #[track_caller]
+    pub(crate) fn assert_serves(&mut self, config: &Arc<ClientConfig>) {
+        let mut client = self.connect(config, "a.example");
+        assert!(self.ask(&mut client, FRONT).unwrap().ends_with("front"));
+        self.0.abort(client.socket);
+    }
+
     /// Sends bytes on a new connection and returns what comes, and whether the connection was ended.
     pub(crate) fn ask_raw(&mut self, bytes: &[u8]) -> (Vec<u8>, bool) {
         let socket = self.socket();
@@ -200,6 +217,51 @@ impl TlsClient {
             }
         }
     }
+}
+
+/// Returns a client's hello as it would send it, in one record.
+pub(crate) fn hello(config: &Arc<ClientConfig>) -> Vec<u8> {
+    let mut hello = Vec::new();
+    let mut client = ClientConnection::new(Arc::clone(config), "a.example".try_into().unwrap()).unwrap();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
+
+/// Returns where the extensions of a client's hello begin, in one record (RFC 8446, section 4.1.2).
+fn extensions_at(hello: &[u8]) -> usize {
+    let session = 5 + 4 + 2 + 32;
+    let suites = session + 1 + usize::from(hello[session]);
+    let compression = suites + 2 + number(hello, suites);
+    compression + 1 + usize::from(hello[compression])
+}
+
+/// Returns where the value of an extension is in a client's hello.
+pub(crate) fn extension(hello: &[u8], kind: u16) -> Option<Range<usize>> {
+    let mut at = extensions_at(hello) + 2;
+    while at < hello.len() {
+        let value = at + 4..at + 4 + number(hello, at + 2);
+        if number(hello, at) == usize::from(kind) {
+            return Some(value);
+        }
+        at = value.end;
+    }
+    None
+}
+
+/// Returns a client's hello with another value of an extension that it has.
+pub(crate) fn with_extension(hello: &[u8], kind: u16, value: &[u8]) -> Vec<u8> {
+    let old = extension(hello, kind).unwrap();
+    let mut changed = [&hello[..old.start], value, &hello[old.end..]].concat();
+    let (at, len) = (extensions_at(hello), changed.len());
+    for (at, len) in [(old.start - 2, value.len()), (at, len - at - 2), (7, len - 9), (3, len - 5)] {
+        changed[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+    }
+    changed
+}
+
+/// Returns the number of two bytes at this place.
+pub(crate) fn number(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]))
 }
 
 /// Returns the description of the fatal alert in these records, which are not encrypted.
