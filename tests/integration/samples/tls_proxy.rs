@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use pinion_tests::machine::process::{errors, output, run};
 use pinion_tests::network::bed::{Client, NODE};
