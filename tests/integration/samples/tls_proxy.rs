@@ -292,12 +292,12 @@ fn http_server_as_the_next_stage_serves_each_client_by_a_chain_of_its_own_and_by
     let next = Beside { module: "http-server", path: build::sample("http-server"), config: &pages };
     let site = Site::beside(&Stages { before: None, next: Some(next) });
     for client in &site.bed.clients[..2] {
-        assert_eq!(site.curl(client, &[], "/"), "hello");
+        assert_eq!(site.curl(client, &[], "/"), "hello\n");
         assert!(site.curl(client, &[], "/big") == filled(BIG_BYTES));
         let mut plain = client.namespace.command("curl");
         let refused = output(plain.args(["--silent", "--max-time", "60", &format!("http://{NODE}:80/")]));
         assert_eq!(refused.status.code(), Some(CURL_REFUSED), "{}", errors(&refused));
-        assert_eq!(site.curl(client, &[], "/"), "hello");
+        assert_eq!(site.curl(client, &[], "/"), "hello\n");
     }
     let serving = site.bed.node.cli().serving_fwps();
     let of_stage = |stage: u64| serving.iter().filter(|fwp| fwp["stage"].as_u64() == Some(stage)).count();
