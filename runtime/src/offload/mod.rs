@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each [`Kind`] of work has threads and queues of its own. A tenant has a bounded number of jobs; tenants take turns by the processor time that
-//! their jobs have taken, and by weight ([`lanes`]). A job owns copies of all that it reads and writes: the memory of guests is never touched
+//! their jobs have taken, and by weight (`lanes.rs`). A job owns copies of all that it reads and writes: the memory of guests is never touched
 //! here. What it needs of memory is charged to the tenant while it is done; if that is more than the tenant has left, it is refused.
 //!
 //! The worker is told how long a job took, and charges the tenant as for its FWP's own turns, also if the FWP has ended meanwhile. The time is

@@ -1,6 +1,6 @@
 //! The least pace at which a client must take what it has asked for: [`Pace`].
 
-/// The time in which a client takes [`PACE_BYTES`], or all that is ready for it if that is less.
+/// The time in which a client takes `PACE_BYTES`, or all that is ready for it if that is less.
 pub const PACE_NS: u64 = 60_000_000_000;
 /// See [`PACE_NS`]: a kibibyte a second.
 pub(crate) const PACE_BYTES: u64 = 60 << 10;
