@@ -1,6 +1,5 @@
 //! What an FWP was granted of its tenant's keys and models, and what it submits their jobs by.
 
-use pinion_abi::Errno;
 use pinion_guest::calls::nn::NnErrno;
 use pinion_mma::id::FwpId;
 
@@ -55,7 +54,8 @@ impl Granted {
         self.0.as_mut().map(|parts| &mut parts.inference).ok_or(NnErrno::InvalidArgument)
     }
 
-    pub(super) fn offload(&self) -> Result<&FwpOffload, Errno> {
-        self.0.as_ref().and_then(|parts| parts.offload.as_ref()).ok_or(Errno::NotNow)
+    /// Returns what it submits jobs by, if it was granted something and has a port.
+    pub(super) fn offload(&self) -> Option<&FwpOffload> {
+        self.0.as_ref().and_then(|parts| parts.offload.as_ref())
     }
 }

@@ -106,7 +106,7 @@ impl FwpContext {
     /// # Errors
     /// [`Errno::NotNow`] before a worker has adopted it, as none would be told that the job is done; and if it has no such thing.
     pub(crate) fn offload(&self) -> Result<&FwpOffload, Errno> {
-        self.granted.offload().ok().filter(|_| self.shared.is_adopted()).ok_or(Errno::NotNow)
+        self.granted.offload().filter(|_| self.shared.is_adopted()).ok_or(Errno::NotNow)
     }
 
     /// Sets, by the guest's clock, until when the instance stays alive without input. Returns the time that applies, or 0 if none does.

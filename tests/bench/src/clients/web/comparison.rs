@@ -77,7 +77,7 @@ impl Comparison<'_> {
         Ok(compared.collect())
     }
 
-    /// Has each number of clients use a server, from new addresses.
+    /// Measures a server with each number of clients, which come from new addresses.
     fn loads(
         &self,
         who: &str,

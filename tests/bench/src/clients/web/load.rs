@@ -200,7 +200,7 @@ impl<'a> Clients<'a> {
         Ok(count)
     }
 
-    /// Has a client ask, now or when its last request is answered.
+    /// Lets a client ask: now, or as soon as its last request is answered.
     fn ask(&mut self, at: usize, due: Instant) -> anyhow::Result<()> {
         self.all[at].due.push_back(due);
         if self.all[at].due.len() == 1 { self.send_random(at) } else { Ok(()) }
