@@ -10,6 +10,7 @@
 //! | [`bounds`] | what a model may take: memory, operations, size of its inputs and outputs |
 //! | [`footprint`] | how much memory a model takes, loaded and in a run |
 //! | [`tensor`] | the types and shapes of inputs and outputs |
+//! | [`processor`] | what runs are fitted to |
 //! | [`model`] | a model that is ready to run, shared by all who were granted it |
 //!
 //! The form is NNEF, which `tract` reads without its parser of ONNX, behind a header with the names of inputs and outputs. Graph and weights
@@ -27,6 +28,7 @@ pub mod bounds;
 pub mod footprint;
 pub mod form;
 pub mod model;
+pub mod processor;
 pub mod tensor;
 
 pub use footprint::Footprint;

@@ -3,7 +3,7 @@
 //! It is shared, read-only, by all stages that were granted it. A run owns all else that it needs, and frees it when it ends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use tract_core::internal::{OutletId, Tensor, TypedModel};
@@ -152,10 +152,10 @@ impl Model {
             .zip(&*self.inputs)
             .map(|(given, input)| value(given.as_ref(), input))
             .collect::<Result<_, _>>();
-        let ends = thread_time() + RUN_TIME_MAX;
+        let time = RunTime::begin();
         let mut state = self.plan.spawn().map_err(failed)?;
         let outputs = state.run_plan_with_eval(values.map_err(failed)?, |context, state, node, inputs| {
-            if thread_time() > ends {
+            if time.is_over() {
                 return Err(TimeIsOver.into());
             }
             plan::eval(context, state, node, inputs)
@@ -196,6 +196,24 @@ fn value(bytes: &[u8], info: &TensorInfo) -> Result<TValue, tract_core::prelude:
     let mut tensor = Tensor::zero_dt(info.element.datum(), &shape)?;
     tensor.as_bytes_mut().copy_from_slice(bytes);
     Ok(tensor.into_tvalue())
+}
+
+/// How long a run has taken.
+struct RunTime {
+    began: Instant,
+    began_thread_time: Duration,
+}
+
+impl RunTime {
+    fn begin() -> Self {
+        Self { began: Instant::now(), began_thread_time: thread_time() }
+    }
+
+    /// Returns whether the run has had its processor time. That is never more than the time that passed, which is known without a call of the
+    /// kernel.
+    fn is_over(&self) -> bool {
+        self.began.elapsed() > RUN_TIME_MAX && thread_time() - self.began_thread_time > RUN_TIME_MAX
+    }
 }
 
 /// Returns the processor time of this thread. Other threads and processes do not advance it.

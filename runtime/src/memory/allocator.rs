@@ -6,16 +6,22 @@
 //!
 //! What users upload comes in large blocks, on whichever thread serves the call, and so does what a build makes of it, each on a thread of
 //! its own. mimalloc would keep the largest of them for each of the serving threads, and looks for a free place elsewhere for each new one.
-//! So blocks from 128 KiB on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed.
+//! So blocks from 128 KiB on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed. Threads that run
+//! models keep some of theirs (`large_blocks.rs`).
 #![allow(unsafe_code)] // Is an allocator, and sets options of C libraries.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod large_blocks;
+
+use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
 
 use libmimalloc_sys::mi_option_set;
 use mimalloc::MiMalloc;
 
-/// Blocks of this size and more return to the kernel when they are freed. After its start, the data plane has none.
+pub(crate) use self::large_blocks::keep_here as keep_large_blocks_here;
+
+/// Blocks of this size and more return to the kernel when they are freed, unless their thread keeps some. After its start, the data plane
+/// has none.
 const LARGE_BYTES: usize = 128 << 10;
 
 /// `mi_option_purge_delay` of mimalloc's header: after how many milliseconds unused memory returns to the kernel; never if negative.
@@ -24,19 +30,13 @@ const PURGE_DELAY: c_int = 15;
 /// The allocator that a program with a node declares as its `#[global_allocator]`.
 pub struct Allocator;
 
-impl Allocator {
-    fn of(bytes: usize) -> &'static dyn GlobalAlloc {
-        if bytes < LARGE_BYTES { &MiMalloc } else { &System }
-    }
-}
-
 // SAFETY: each block is of one of two allocators, chosen by its size, which is known whenever the block is named. A block that changes its
 // allocator is allocated anew, copied and freed.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are the allocator's.
-        if layout.size() < LARGE_BYTES { unsafe { MiMalloc.alloc(layout) } } else { unsafe { System.alloc(layout) } }
+        if layout.size() < LARGE_BYTES { unsafe { MiMalloc.alloc(layout) } } else { unsafe { large_blocks::alloc(layout) } }
     }
 
     #[inline]
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Allocator {
             unsafe { MiMalloc.alloc_zeroed(layout) }
         } else {
             // SAFETY: the caller's promises are the allocator's.
-            unsafe { System.alloc_zeroed(layout) }
+            unsafe { large_blocks::alloc_zeroed(layout) }
         }
     }
 
@@ -57,15 +57,17 @@ unsafe impl GlobalAlloc for Allocator {
             unsafe { MiMalloc.dealloc(block, layout) }
         } else {
             // SAFETY: the caller's promises are the allocator's, which has this block by its size.
-            unsafe { System.dealloc(block, layout) }
+            unsafe { large_blocks::dealloc(block, layout) }
         }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        if (layout.size() < LARGE_BYTES) == (new_size < LARGE_BYTES) {
-            // SAFETY: the caller's promises are the allocator's, which has this block and will have the new one by their sizes.
-            return unsafe { Self::of(layout.size()).realloc(block, layout, new_size) };
+        // SAFETY: in both cases, the caller's promises are the allocator's, which has this block and will have the new one by their sizes.
+        match (layout.size() < LARGE_BYTES, new_size < LARGE_BYTES) {
+            (true, true) => return unsafe { MiMalloc.realloc(block, layout, new_size) },
+            (false, false) => return unsafe { large_blocks::realloc(block, layout, new_size) },
+            _ => {}
         }
         // SAFETY: the caller promises that the size is not zero and does not overflow when rounded up to the alignment.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };

@@ -5,6 +5,7 @@ use super::wiring::{ThreadPlan, ThreadPlans};
 use super::{AssemblyError, failed};
 use crate::cores::plan::{CoreId, pin_here, stay_on};
 use crate::launcher::{LauncherInbox, Order, WakeHandle};
+use crate::memory::allocator::keep_large_blocks_here;
 use crate::memory::pressure::{self, Sources};
 use crate::node::config::NodeConfig;
 use crate::node::ports::GatewayThread;
@@ -14,6 +15,7 @@ use crate::preemption::Watch;
 use crate::preemption::sched_slice::set_slice;
 use crate::roles::{self, Idle, Role};
 use crossbeam_channel::{Receiver, Sender};
+use pinion_inference::processor::learn_caches;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -23,6 +25,8 @@ use std::time::Duration;
 const SIGNER_SLICE: Duration = Duration::from_micros(200);
 /// The niceness of threads that run models.
 const INFERENCE_NICENESS: i32 = 10;
+/// How many bytes of large blocks a thread that runs models keeps from one run to the next.
+const INFERENCE_KEPT_BYTES: usize = 16 << 20;
 
 /// The launcher's cores and its inbox.
 pub(super) struct LauncherPlacement {
@@ -98,11 +102,15 @@ pub(super) fn start_offload(
     offload: &Arc<Offload>,
     cores: &[Vec<CoreId>; Kind::ALL.len()],
 ) -> Result<(), AssemblyError> {
+    learn_caches();
     for (kind, cores) in Kind::ALL.into_iter().zip(cores) {
         for core in cores {
             let offload = Arc::clone(offload);
             let run = move || {
                 set_priority(kind);
+                if kind == Kind::Inference {
+                    keep_large_blocks_here(INFERENCE_KEPT_BYTES);
+                }
                 offload.run(kind);
             };
             node.others.push(spawn_on(&[*core], &format!("{kind}-{}", core.0), &node.stop, run)?);
