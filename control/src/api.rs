@@ -7,6 +7,7 @@ mod invoke;
 mod lists;
 mod logs;
 mod places;
+mod revisions;
 mod status;
 mod upload;
 
@@ -16,7 +17,7 @@ use tokio::sync::Semaphore;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::access::{self, Charge, Guarded, own_part};
-use crate::control::{ApplyRequest, Control, ControlError, NamedUpload, UploadKind, UploadedKey};
+use crate::control::{ApplyRequest, ChangeOptions, Control, ControlError, NamedUpload, UploadKind, UploadedKey};
 use crate::metrics::MetricFilter;
 use crate::model::{Effect, Key, Model, Module, ObjectRef, Outcome, TenantName};
 use crate::node::{ChainInstanceStatus, FwpStatus};
@@ -208,6 +209,8 @@ impl proto::control_server::Control for ControlService {
     type GetLogsStream = logs::Lines;
     type GetMetricsStream = Items<proto::Metric>;
     type ListTenantsStream = Items<proto::Tenant>;
+    type ListRevisionsStream = Items<proto::Revision>;
+    type GetRevisionStream = Items<proto::Object>;
 
     async fn upload_module(
         &self,
@@ -267,14 +270,17 @@ impl proto::control_server::Control for ControlService {
             models: models.into_iter().map(named_model).collect(),
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
+            deletes: parse_all(request.deletes)?,
+            options: ChangeOptions { expected_revision: request.expected_revision, dry_run: request.dry_run },
         };
-        let by = caller.tenant().cloned();
+        let (author, dry_run) = (caller.author(), request.options.dry_run);
         let changed =
-            self.with_place(caller.tenant(), charge, move |control| control.apply_as(by.as_ref(), request)).await?;
-        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "applied");
+            self.with_place(caller.tenant(), charge, move |control| control.apply_as(&author, request)).await?;
+        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), dry_run, "applied");
         let names_upload = |it: &ObjectRef| !matches!(it, ObjectRef::Tenant { .. } | ObjectRef::Rule { .. });
-        let replaces = |it: &Outcome| it.effect == Effect::Configured && names_upload(&it.object);
-        if changed.outcomes.iter().any(replaces) {
+        let ends_one = |it: Effect| matches!(it, Effect::Configured | Effect::Deleted);
+        let replaces = |it: &Outcome| ends_one(it.effect) && names_upload(&it.object);
+        if !dry_run && changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
         }
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
@@ -283,14 +289,38 @@ impl proto::control_server::Control for ControlService {
 
     async fn delete(&self, request: Request<proto::DeleteRequest>) -> Result<Response<proto::DeleteResponse>, Status> {
         let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
-        let objects: Vec<ObjectRef> = parse_all(request.into_inner().objects)?;
-        let by = caller.tenant().cloned();
-        let changed =
-            self.with_place(caller.tenant(), charge, move |control| control.delete_as(by.as_ref(), objects)).await?;
-        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), "deleted");
-        self.collect_garbage_later();
+        let proto::DeleteRequest { objects, expected_revision, dry_run } = request.into_inner();
+        let objects: Vec<ObjectRef> = parse_all(objects)?;
+        let (author, options) = (caller.author(), ChangeOptions { expected_revision, dry_run });
+        let work = move |control: &Control| control.delete_as(&author, objects, options);
+        let changed = self.with_place(caller.tenant(), charge, work).await?;
+        tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), dry_run, "deleted");
+        if !dry_run {
+            self.collect_garbage_later();
+        }
         let outcomes = changed.outcomes.iter().map(Into::into).collect();
         Ok(Response::new(proto::DeleteResponse { version: changed.version, outcomes }))
+    }
+
+    async fn list_revisions(
+        &self,
+        request: Request<proto::ListRevisionsRequest>,
+    ) -> Result<Response<Self::ListRevisionsStream>, Status> {
+        revisions::list(self, request).await
+    }
+
+    async fn get_revision(
+        &self,
+        request: Request<proto::GetRevisionRequest>,
+    ) -> Result<Response<Self::GetRevisionStream>, Status> {
+        revisions::get(self, request).await
+    }
+
+    async fn rollback(
+        &self,
+        request: Request<proto::RollbackRequest>,
+    ) -> Result<Response<proto::RollbackResponse>, Status> {
+        revisions::roll_back(self, request).await
     }
 
     async fn invoke(&self, request: Request<proto::InvokeRequest>) -> Result<Response<proto::InvokeResponse>, Status> {

@@ -25,10 +25,13 @@ pub use self::tls::{CertificateRefused, CredentialsError, UntrustedNode};
 use self::transport::{Transport, causes, refusal_in};
 
 use crate::api::MESSAGE_BYTES_MAX;
-use crate::control::{ApplyRequest, Changed, NamedUpload, UploadedKey};
+use crate::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload, Restored, UploadedKey};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
-use crate::model::{Chain, Digest, Key, Model, Module, ObjectRef, Outcome, Rule, Tenant, TenantName, Upload};
+use crate::model::{
+    Chain, Digest, Key, Model, Module, Object, ObjectRef, Outcome, Revision, RevisionFilter, Rule, Tenant, TenantName,
+    Upload,
+};
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus, TenantAccount};
 use crate::pem::Pem;
 use crate::proto::control_client::ControlClient;
@@ -221,6 +224,7 @@ impl Client {
             digest: digest.to_string(),
             size_bytes: 0,
         });
+        let ChangeOptions { expected_revision, dry_run } = request.options;
         let message = proto::ApplyRequest {
             tenants: request.tenants.iter().map(Into::into).collect(),
             modules: modules.collect(),
@@ -228,16 +232,52 @@ impl Client {
             models: models.collect(),
             chains: request.chains.iter().map(Into::into).collect(),
             rules: request.rules.iter().map(Into::into).collect(),
+            deletes: request.deletes.iter().map(Into::into).collect(),
+            expected_revision,
+            dry_run,
         };
-        let answer = self.inner.apply(message).await?.into_inner();
+        let answer = self.inner.apply(message).await.map_err(change_refused)?.into_inner();
         Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
     }
 
     /// Deletes the objects: all of them or none.
     pub async fn delete(&mut self, objects: &[ObjectRef]) -> Result<Changed, ClientError> {
-        let message = proto::DeleteRequest { objects: objects.iter().map(Into::into).collect() };
-        let answer = self.inner.delete(message).await?.into_inner();
+        self.delete_with(objects, ChangeOptions::default()).await
+    }
+
+    /// As [`Client::delete`], on these terms.
+    pub async fn delete_with(&mut self, objects: &[ObjectRef], options: ChangeOptions) -> Result<Changed, ClientError> {
+        let ChangeOptions { expected_revision, dry_run } = options;
+        let objects = objects.iter().map(Into::into).collect();
+        let message = proto::DeleteRequest { objects, expected_revision, dry_run };
+        let answer = self.inner.delete(message).await.map_err(change_refused)?.into_inner();
         Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
+    }
+
+    /// Returns the revisions that pass the filter, latest first.
+    pub async fn revisions(&mut self, filter: RevisionFilter) -> Result<Vec<Revision>, ClientError> {
+        let request = proto::ListRevisionsRequest::from(filter);
+        collect(self.inner.list_revisions(request).await?.into_inner()).await
+    }
+
+    /// Returns the objects of a tenant as they were after a revision, and its terms; none: as they are.
+    pub async fn objects_at(&mut self, tenant: &TenantName, revision: Option<u64>) -> Result<Vec<Object>, ClientError> {
+        let request = proto::GetRevisionRequest { tenant: tenant.to_string(), revision };
+        collect(self.inner.get_revision(request).await?.into_inner()).await
+    }
+
+    /// Makes the objects of a tenant what they were after a revision; none: undoes its latest revision.
+    pub async fn roll_back(
+        &mut self,
+        tenant: &TenantName,
+        to_revision: Option<u64>,
+        options: ChangeOptions,
+    ) -> Result<Restored, ClientError> {
+        let ChangeOptions { expected_revision, dry_run } = options;
+        let message = proto::RollbackRequest { tenant: tenant.to_string(), to_revision, expected_revision, dry_run };
+        let answer = self.inner.rollback(message).await.map_err(change_refused)?.into_inner();
+        let proto::RollbackResponse { version, restored, outcomes: messages } = answer;
+        Ok(Restored { version, restored, outcomes: outcomes(messages)? })
     }
 
     /// Calls a chain, or a module, and returns its answer's payload.
@@ -337,6 +377,14 @@ impl Client {
     pub async fn status(&mut self) -> Result<NodeReport, ClientError> {
         let status = self.inner.get_status(proto::GetStatusRequest {}).await?.into_inner();
         Ok(NodeReport { desired_version: status.desired_version, node: status.try_into()? })
+    }
+}
+
+/// Returns why a change was refused: an aborted one expected an earlier revision, and would be aborted again.
+fn change_refused(status: Status) -> ClientError {
+    match ClientError::from(status) {
+        ClientError::Failed { code: code @ Code::Aborted, message } => ClientError::Refused { code, message },
+        error => error,
     }
 }
 

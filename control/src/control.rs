@@ -15,6 +15,7 @@ mod account;
 mod change;
 mod first_tenants;
 mod rebuild;
+mod revisions;
 mod sealed_keys;
 mod turn_lock;
 mod uploads;
@@ -24,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use pinion_keys::KeyError;
 use serde::Serialize;
@@ -33,6 +35,7 @@ use self::account::RefusedQuotas;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
+pub use self::revisions::Restored;
 pub use self::sealed_keys::SealError;
 use self::sealed_keys::SealedKeys;
 use self::turn_lock::TurnLock;
@@ -40,11 +43,11 @@ pub use self::uploads::{NamedUpload, UploadKind, UploadedKey};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
-    Applied, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, ModelName, ModuleName, ObjectRef, Outcome, Rule,
-    Tenant, TenantName,
+    Applied, Author, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, ModelName, ModuleName, ObjectRef,
+    Outcome, Rule, Tenant, TenantName,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
-use crate::store::{Store, StoreError};
+use crate::store::{Signature, Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +78,38 @@ pub enum ControlError {
         /// The digest of the received bytes.
         found: Digest,
     },
+    /// Something was changed since the revision that the request expects.
+    #[error(
+        "the request expects revision {expected}, and revision {present} has changed objects of its tenant since: look at it (pinion \
+         history), and ask again with --expected-revision {present} if the change is still right"
+    )]
+    Outdated {
+        /// The revision that the request expects.
+        expected: u64,
+        /// The latest revision of a tenant of the request.
+        present: u64,
+    },
+    /// A request names a revision that is not there yet.
+    #[error("there is no revision {number} yet: the latest is {latest}")]
+    NoRevision {
+        /// The number.
+        number: u64,
+        /// The latest one.
+        latest: u64,
+    },
+    /// A request names a revision that the node does not know any more.
+    #[error("revision {number} of tenant {tenant} is not kept any more: the earliest that is known is {from}")]
+    RevisionForgotten {
+        /// The tenant.
+        tenant: TenantName,
+        /// The number.
+        number: u64,
+        /// The earliest that is known.
+        from: u64,
+    },
+    /// There is no revision to undo.
+    #[error("tenant {0} has no revision to undo: none is kept, or there was none")]
+    NothingToUndo(TenantName),
     /// Neither a chain nor a module has the name to be invoked.
     #[error("there is no chain {tenant}/{name}, nor a module of that name")]
     NoFunction {
@@ -125,9 +160,33 @@ pub struct ApplyRequest {
     pub chains: Vec<Chain>,
     /// Rules, as they should be.
     pub rules: Vec<Rule>,
+    /// Objects to delete in the same change.
+    pub deletes: Vec<ObjectRef>,
+    /// On what terms it is made.
+    pub options: ChangeOptions,
+}
+
+/// On what terms a change is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeOptions {
+    /// The change is refused if a later revision touched a tenant of it.
+    pub expected_revision: Option<u64>,
+    /// The change is checked and answered as if it were made, and is not made.
+    pub dry_run: bool,
 }
 
 impl ApplyRequest {
+    /// Returns the tenants whose objects, or terms, it would change.
+    pub(crate) fn tenants(&self) -> BTreeSet<TenantName> {
+        let tenants = self.tenants.iter().map(|tenant| &tenant.name);
+        let tenants = tenants.chain(self.modules.iter().map(|module| &module.tenant));
+        let tenants = tenants.chain(self.keys.iter().map(|key| &key.tenant));
+        let tenants = tenants.chain(self.models.iter().map(|model| &model.tenant));
+        let tenants = tenants.chain(self.chains.iter().map(|chain| &chain.tenant));
+        let tenants = tenants.chain(self.rules.iter().map(|rule| &rule.tenant));
+        tenants.chain(self.deletes.iter().map(ObjectRef::tenant)).cloned().collect()
+    }
+
     /// Returns the tenant of the first object that a tenant owns. Manifests are of one tenant. Tenants themselves are the
     /// operator's, who must not wait for their changes.
     pub(crate) fn tenant(&self) -> Option<&TenantName> {
@@ -135,14 +194,16 @@ impl ApplyRequest {
         let keys = self.keys.first().map(|key| &key.tenant);
         let models = self.models.first().map(|model| &model.tenant);
         let chains = self.chains.first().map(|chain| &chain.tenant);
-        modules.or(keys).or(models).or(chains).or(self.rules.first().map(|rule| &rule.tenant))
+        let rules = self.rules.first().map(|rule| &rule.tenant);
+        let deletes = self.deletes.iter().find(|object| !matches!(object, ObjectRef::Tenant { .. }));
+        modules.or(keys).or(models).or(chains).or(rules).or(deletes.map(ObjectRef::tenant))
     }
 }
 
 /// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Changed {
-    /// The version of the desired state after the change.
+    /// The version of the desired state after the change, which is the number of its revision.
     pub version: u64,
     /// One outcome for each named object, in the order in which they were named.
     pub outcomes: Vec<Outcome>,
@@ -245,8 +306,9 @@ impl Control {
         }
     }
 
-    fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
-        self.store.commit(applied).inspect_err(|error| {
+    fn commit(&self, applied: &Applied, author: &Author) -> Result<(), StoreError> {
+        let signature = Signature { author: author.clone(), time: SystemTime::now() };
+        self.store.commit(applied, &signature).inspect_err(|error| {
             if matches!(error, StoreError::Unknown(_)) {
                 self.is_unsettled.store(true, Ordering::Relaxed);
             }

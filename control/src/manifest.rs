@@ -18,6 +18,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use pinion_keys::{KeyError, PrivateKey};
+
 use crate::control::NamedUpload;
 use crate::model::{
     CONFIG_BYTES_MAX, Chain, Digest, Files, KeyName, MODEL_BYTES_MAX, MODULE_BYTES_MAX, ModelName, ModuleName,
@@ -262,6 +264,16 @@ pub struct ModelFile {
     pub path: PathBuf,
     /// Its bytes.
     pub onnx: Vec<u8>,
+}
+
+impl KeyFile {
+    /// Returns the digest of its public key, by which a node knows it.
+    ///
+    /// # Errors
+    /// It is no key that a node takes.
+    pub fn digest(&self) -> Result<Digest, KeyError> {
+        PrivateKey::from_pem(self.pem.as_bytes()).map(|key| Digest::from_bytes(key.public_digest()))
+    }
 }
 
 impl Bundle {

@@ -18,6 +18,8 @@
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `tenant` | [`Tenant`]: what the operator grants a tenant |
 //! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
+//! | `object` | [`Object`]: one object of any kind |
+//! | `revision` | [`Revision`], [`Author`], and how many are kept |
 //! | `quotas` | what one tenant may have of what a node has room for |
 //! | `touched` | [`ChainKey`], [`Ingredients`]: which chains a change touches, and what their templates are made of |
 //! | `invalid` | [`Invalid`]: why a change is refused |
@@ -28,10 +30,12 @@ mod fields;
 mod granted;
 mod invalid;
 mod names;
+mod object;
 mod outbound;
 mod outputs;
 mod quotas;
 mod reverse;
+mod revision;
 mod rule;
 mod scheduling;
 mod state;
@@ -57,10 +61,12 @@ pub use names::{
     BadName, ChainName, FieldName, KeyName, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName,
     TenantName,
 };
+pub use object::Object;
 pub use outbound::{OUTBOUND_MAX, Outbound};
 pub use outputs::{OUTPUTS_MAX, Output};
 pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
+pub use revision::{Author, ChangeCounts, HistoryLimits, ObjectChange, Revision, RevisionFilter};
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
 pub use scheduling::{
     CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,

@@ -5,56 +5,55 @@
 //! store never judges a change and never calls the node.
 //!
 //! ```text
-//!   meta      "format" -> 2, "version" -> of the desired state
-//!   tenants   tenant      -> pinion.v1.Tenant
-//!   modules   tenant/name -> pinion.v1.Module        uploads  (tenant, digest) -> when, seconds since 1970
-//!   keys      tenant/name -> pinion.v1.Key                    and how many bytes
-//!   models    tenant/name -> pinion.v1.Model         blobs    digest -> the bytes uploaded
-//!   chains    tenant/name -> pinion.v1.Chain         sealed   (tenant, digest) -> when, algorithm
-//!   rules     tenant/name -> pinion.v1.Rule                   and the sealed key
+//!   meta        "format" -> 3, "version" -> of the desired state
+//!   objects     (kind, tenant, name) -> digest     uploads  (tenant, digest) -> when, seconds since 1970
+//!   contents    digest -> pinion.v1.Object                  and how many bytes
+//!   references  digest -> of objects, revisions    blobs    digest -> the bytes uploaded
+//!   needs       (tenant, digest) -> by contents    sealed   (tenant, digest) -> when, algorithm
+//!   history, order, share: the revisions                    and the sealed key
 //! ```
 //!
-//! A module of tenant t with digest d depends on the upload (t, d), which depends on the blob d; so do a model and the
-//! files of a stage. A key depends on the sealed key (t, d). Uploads, blobs and sealed keys without a dependent are garbage, once they are so old that no request that is about to name
-//! them can be in progress.
+//! A change is written with its revision, in one transaction. A content is there as long as an object or a kept revision
+//! refers to it. A module of tenant t with digest d needs the upload (t, d), which depends on the blob d; so do a model and
+//! the files of a stage. A key needs the sealed key (t, d). Uploads and sealed keys that no content needs, and blobs without
+//! an upload, are garbage, once they are so old that no request that is about to name them can be in progress.
 
+mod contents;
 #[cfg(test)]
 mod faults;
 mod garbage;
+mod history;
 mod keys;
 mod opened;
 mod overlay;
+mod revisions;
 #[cfg(test)]
 mod tests;
 
 pub use garbage::UPLOAD_LIFETIME;
+pub use history::Signature;
+pub use revisions::{NotKept, Reader};
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prost::Message;
-use redb::{ReadableTable, Table, TableDefinition, TableError, TableHandle, WriteTransaction};
+use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 
+use self::contents::{CONTENTS, Contents, NEEDS, OBJECTS, REFERENCES, decoded, kind_number};
+use self::history::{FORGOTTEN, HISTORY, History, ORDER, PART_BYTES, PARTS, SHARES};
 use self::keys::SEALED;
 use self::opened::Opened;
 use crate::disk::DiskError;
 use crate::model::{
-    Applied, Change, DesiredState, Digest, Effect, Files, Model, Module, ObjectRef, StoredUpload, TenantName,
+    Applied, Change, DesiredState, Digest, Effect, Files, HistoryLimits, Model, Module, ObjectChange, ObjectRef,
+    StoredUpload, TenantName,
 };
-use crate::proto;
-use crate::wire::BadMessage;
 
 /// The one format that this version reads and writes.
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
 
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
-const TENANTS: TableDefinition<&str, &[u8]> = TableDefinition::new("tenants");
-const MODULES: TableDefinition<&str, &[u8]> = TableDefinition::new("modules");
-const KEYS: TableDefinition<&str, &[u8]> = TableDefinition::new("keys");
-const MODELS: TableDefinition<&str, &[u8]> = TableDefinition::new("models");
-const CHAINS: TableDefinition<&str, &[u8]> = TableDefinition::new("chains");
-const RULES: TableDefinition<&str, &[u8]> = TableDefinition::new("rules");
 const UPLOADS: TableDefinition<(&str, &[u8; 32]), (u64, u64)> = TableDefinition::new("uploads");
 const BLOBS: TableDefinition<&[u8; 32], &[u8]> = TableDefinition::new("blobs");
 
@@ -130,6 +129,8 @@ pub enum StoreError {
 #[derive(Debug)]
 pub struct Store {
     opened: Opened,
+    /// How much of the past it keeps.
+    history: HistoryLimits,
 }
 
 impl Store {
@@ -137,7 +138,12 @@ impl Store {
     ///
     /// Reads the whole file to check its integrity.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let store = Self { opened: Opened::open(path)? };
+        Self::open_with(path, HistoryLimits::default())
+    }
+
+    /// As [`Store::open`], with how many revisions it keeps. If there are more, they are forgotten with the next change.
+    pub fn open_with(path: &Path, history: HistoryLimits) -> Result<Self, StoreError> {
+        let store = Self { opened: Opened::open(path)?, history };
         store.check_format()?;
         Ok(store)
     }
@@ -178,10 +184,16 @@ impl Store {
     fn initialise(&self, write: &WriteTransaction) -> Result<(), StoreError> {
         let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
         meta.insert("format", FORMAT).map_err(|e| self.failed(e))?;
-        meta.insert("version", 0).map_err(|e| self.failed(e))?;
-        for table in [TENANTS, MODULES, KEYS, MODELS, CHAINS, RULES] {
-            write.open_table(table).map_err(|e| self.failed(e))?;
+        for name in ["version", PARTS, PART_BYTES, FORGOTTEN] {
+            meta.insert(name, 0).map_err(|e| self.failed(e))?;
         }
+        write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        write.open_table(CONTENTS).map_err(|e| self.failed(e))?;
+        write.open_table(REFERENCES).map_err(|e| self.failed(e))?;
+        write.open_table(NEEDS).map_err(|e| self.failed(e))?;
+        write.open_table(HISTORY).map_err(|e| self.failed(e))?;
+        write.open_table(ORDER).map_err(|e| self.failed(e))?;
+        write.open_table(SHARES).map_err(|e| self.failed(e))?;
         write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
         write.open_table(BLOBS).map_err(|e| self.failed(e))?;
         write.open_table(SEALED).map_err(|e| self.failed(e))?;
@@ -197,48 +209,21 @@ impl Store {
         let meta = read.open_table(META).map_err(|e| self.failed(e))?;
         let version = meta.get("version").map_err(|e| self.failed(e))?;
         let version = version.ok_or_else(|| self.damaged("it has no version"))?.value();
-        let objects = Change {
-            tenants: self.load_objects::<proto::Tenant, _>(read, TENANTS)?,
-            modules: self.load_objects::<proto::Module, _>(read, MODULES)?,
-            keys: self.load_objects::<proto::Key, _>(read, KEYS)?,
-            models: self.load_objects::<proto::Model, _>(read, MODELS)?,
-            chains: self.load_objects::<proto::Chain, _>(read, CHAINS)?,
-            rules: self.load_objects::<proto::Rule, _>(read, RULES)?,
-            delete: Vec::new(),
-        };
+        let table = read.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
+        let mut objects = Change::default();
+        for entry in table.iter().map_err(|e| self.failed(e))? {
+            let (_, digest) = entry.map_err(|e| self.failed(e))?;
+            objects.set(&decoded(self, &contents, &Digest::from_bytes(*digest.value()))?);
+        }
         DesiredState::restore(version, objects).map_err(|invalid| self.damaged(invalid))
     }
 
-    fn load_objects<M, T>(
-        &self,
-        read: &redb::ReadTransaction,
-        table: TableDefinition<&str, &[u8]>,
-    ) -> Result<Vec<T>, StoreError>
-    where
-        M: Message + Default,
-        T: TryFrom<M, Error = BadMessage>,
-    {
-        let table = match read.open_table(table) {
-            // Stores that were made before there were such objects have no table of them, until one is written.
-            Err(TableError::TableDoesNotExist(name)) if [TENANTS, KEYS, MODELS].iter().any(|it| it.name() == name) => {
-                return Ok(Vec::new());
-            }
-            table => table.map_err(|e| self.failed(e))?,
-        };
-        let mut objects = Vec::new();
-        for entry in table.iter().map_err(|e| self.failed(e))? {
-            let (_, bytes) = entry.map_err(|e| self.failed(e))?;
-            let message = M::decode(bytes.value()).map_err(|e| self.damaged(e))?;
-            objects.push(T::try_from(message).map_err(|e| self.damaged(e))?);
-        }
-        Ok(objects)
-    }
-
-    /// Makes a change durable. Writes only the objects that the change touched.
+    /// Makes a change durable, with its revision. Writes only the objects that the change touched.
     ///
     /// After an error nothing of the change is durable, except for [`StoreError::Unknown`].
-    pub fn commit(&self, applied: &Applied) -> Result<(), StoreError> {
-        let not_written = match self.opened.write(0, |write| self.write_change(write, applied)) {
+    pub fn commit(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
+        let not_written = match self.opened.write(0, |write| self.write_change(write, applied, signature)) {
             Ok(()) => return Ok(()),
             Err(not_written) => not_written,
         };
@@ -260,67 +245,28 @@ impl Store {
         }
     }
 
-    fn write_change(&self, write: &WriteTransaction, applied: &Applied) -> Result<(), StoreError> {
-        let mut meta = write.open_table(META).map_err(|e| self.failed(e))?;
-        meta.insert("version", applied.state.version()).map_err(|e| self.failed(e))?;
-        let open = |table| write.open_table(table).map_err(|e| self.failed(e));
-        let (mut tenants, mut modules) = (open(TENANTS)?, open(MODULES)?);
-        let (mut keys, mut models) = (open(KEYS)?, open(MODELS)?);
-        let (mut chains, mut rules) = (open(CHAINS)?, open(RULES)?);
-        for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
-            let table = match outcome.object {
-                ObjectRef::Tenant { .. } => &mut tenants,
-                ObjectRef::Module { .. } => &mut modules,
-                ObjectRef::Key { .. } => &mut keys,
-                ObjectRef::Model { .. } => &mut models,
-                ObjectRef::Chain { .. } => &mut chains,
-                ObjectRef::Rule { .. } => &mut rules,
-            };
-            self.write_object(table, &applied.state, &outcome.object)?;
-        }
-        Ok(())
-    }
-
-    fn write_object(
+    fn write_change(
         &self,
-        table: &mut Table<'_, &str, &[u8]>,
-        state: &DesiredState,
-        object: &ObjectRef,
+        write: &WriteTransaction,
+        applied: &Applied,
+        signature: &Signature,
     ) -> Result<(), StoreError> {
-        let bytes = match object.clone() {
-            ObjectRef::Tenant { name } => {
-                state.tenant(&name).map(|tenant| proto::Tenant::from(&**tenant).encode_to_vec())
-            }
-            ObjectRef::Module { tenant, name } => {
-                let module = state.modules().get(&(tenant, name));
-                module.map(|module| proto::Module::from(&**module).encode_to_vec())
-            }
-            ObjectRef::Key { tenant, name } => {
-                let key = state.keys().get(&(tenant, name));
-                key.map(|key| proto::Key::from(&**key).encode_to_vec())
-            }
-            ObjectRef::Model { tenant, name } => {
-                let model = state.models().get(&(tenant, name));
-                model.map(|model| proto::Model::from(&**model).encode_to_vec())
-            }
-            ObjectRef::Chain { tenant, name } => {
-                let chain = state.chains().get(&(tenant, name));
-                chain.map(|chain| proto::Chain::from(&**chain).encode_to_vec())
-            }
-            ObjectRef::Rule { tenant, name } => {
-                let rule = state.rules().get(&(tenant, name));
-                rule.map(|rule| proto::Rule::from(&**rule).encode_to_vec())
-            }
-        };
-        let key = match object {
-            ObjectRef::Tenant { name } => name.to_string(),
-            _ => format!("{}/{}", object.tenant(), object.name()),
-        };
-        match bytes {
-            Some(bytes) => table.insert(key.as_str(), bytes.as_slice()).map_err(|e| self.failed(e))?,
-            None => table.remove(key.as_str()).map_err(|e| self.failed(e))?,
-        };
-        Ok(())
+        let mut contents = Contents::open(self, write)?;
+        let mut objects = write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        let mut changes = Vec::new();
+        for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
+            let object = outcome.object.clone();
+            let key = (kind_number(&object), object.tenant().as_str(), object.name());
+            // One reference of the object's own, which its revision takes over when it is replaced, and one of this revision.
+            let after = applied.state.object(&object).map(|content| contents.hold(&content, 2)).transpose()?;
+            let before = match &after {
+                Some(digest) => objects.insert(key, digest.as_bytes()).map_err(|e| self.failed(e))?,
+                None => objects.remove(key).map_err(|e| self.failed(e))?,
+            };
+            let before = before.map(|digest| Digest::from_bytes(*digest.value()));
+            changes.push(ObjectChange { object, before, after });
+        }
+        History::open(self, write)?.add(&mut contents, applied.state.version(), signature, &changes)
     }
 
     /// Stores an upload of this tenant. If it is stored already, renews its time only.
@@ -367,7 +313,7 @@ impl Store {
                 let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
                 all.push(StoredUpload { tenant, digest: Digest::from_bytes(*digest), size_bytes });
             }
-            let Some(keys) = self.sealed_table(read)? else { return Ok(all) };
+            let keys = read.open_table(SEALED).map_err(|e| self.failed(e))?;
             for entry in keys.iter().map_err(|e| self.failed(e))? {
                 let (key, value) = entry.map_err(|e| self.failed(e))?;
                 let ((tenant, digest), (.., sealed)) = (key.value(), value.value());

@@ -8,11 +8,15 @@ mod logs;
 mod metrics;
 mod objects;
 mod reports;
+mod revisions;
 mod tenants;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Display;
+
+pub(crate) use self::objects::kind_of;
+pub(crate) use self::revisions::object_ref;
 
 /// A message with an invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use pinion_text::printable;
 
-use crate::model::TenantName;
+use crate::model::{Author, TenantName};
 
 /// The longest name of a caller in logs.
 const NAME_BYTES_MAX: usize = 128;
@@ -97,6 +97,12 @@ impl Caller {
     #[must_use]
     pub fn tenant(&self) -> Option<&TenantName> {
         self.tenant.as_ref()
+    }
+
+    /// Returns it as the author of changes.
+    #[must_use]
+    pub fn author(&self) -> Author {
+        Author { name: self.to_string(), tenant: self.tenant.clone() }
     }
 
     /// Returns its certificate; none on the node's own socket.

@@ -26,6 +26,20 @@ fn of_the_operator() -> Status {
     Status::permission_denied(sentence)
 }
 
+/// Refuses an object of any other tenant, and tenants themselves.
+fn own_object(tenant: &TenantName, object: &proto::ObjectRef) -> Result<(), Status> {
+    let proto::ObjectRef { kind: _, tenant: named, name: _ } = object;
+    match object.kind() {
+        proto::Kind::Tenant => Err(of_the_operator()),
+        proto::Kind::Unspecified
+        | proto::Kind::Module
+        | proto::Kind::Key
+        | proto::Kind::Model
+        | proto::Kind::Chain
+        | proto::Kind::Rule => own(tenant, named),
+    }
+}
+
 fn foreign(tenant: &TenantName) -> Status {
     Status::permission_denied(format!(
         "this identity is of tenant {tenant}, and may name no other: leave the tenant out, or name {tenant}"
@@ -62,7 +76,7 @@ impl Scoped for proto::UploadKeyRequest {
 
 impl Scoped for proto::ApplyRequest {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { modules, chains, rules, tenants, keys, models } = self;
+        let Self { modules, chains, rules, tenants, keys, models, deletes, expected_revision: _, dry_run: _ } = self;
         if !tenants.is_empty() {
             return Err(of_the_operator());
         }
@@ -71,25 +85,30 @@ impl Scoped for proto::ApplyRequest {
         let models = models.iter().map(|model| &model.tenant);
         let chains = chains.iter().map(|chain| &chain.tenant);
         let rules = rules.iter().map(|rule| &rule.tenant);
-        modules.chain(keys).chain(models).chain(chains).chain(rules).try_for_each(|named| own(tenant, named))
+        modules.chain(keys).chain(models).chain(chains).chain(rules).try_for_each(|named| own(tenant, named))?;
+        deletes.iter().try_for_each(|object| own_object(tenant, object))
     }
 }
 
 impl Scoped for proto::DeleteRequest {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { objects } = self;
-        objects.iter().try_for_each(|object| {
-            let proto::ObjectRef { kind: _, tenant: named, name: _ } = object;
-            match object.kind() {
-                proto::Kind::Tenant => Err(of_the_operator()),
-                proto::Kind::Unspecified
-                | proto::Kind::Module
-                | proto::Kind::Key
-                | proto::Kind::Model
-                | proto::Kind::Chain
-                | proto::Kind::Rule => own(tenant, named),
-            }
-        })
+        let Self { objects, expected_revision: _, dry_run: _ } = self;
+        objects.iter().try_for_each(|object| own_object(tenant, object))
+    }
+}
+
+impl Scoped for proto::RollbackRequest {
+    /// That the tenant's terms stay as they are is up to [`crate::control`].
+    fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
+        let Self { tenant: named, to_revision: _, expected_revision: _, dry_run: _ } = self;
+        own(tenant, named)
+    }
+}
+
+impl Scoped for proto::GetRevisionRequest {
+    fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
+        let Self { tenant: named, revision: _ } = self;
+        own(tenant, named)
     }
 }
 
@@ -138,6 +157,7 @@ filtered! {
     ListKeysRequest { name }
     ListModelsRequest { name }
     ListUploadsRequest {}
+    ListRevisionsRequest { kind, name, before, limit }
     ListChainsRequest { name }
     ListRulesRequest { name }
     ListFwpsRequest { chain, id }

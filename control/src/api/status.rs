@@ -31,7 +31,11 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::Refused(refusal) => refusal_code(refusal),
         ControlError::UnknownTenant(_) => Code::PermissionDenied,
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
-        ControlError::NoFunction { .. } => Code::NotFound,
+        ControlError::Outdated { .. } => Code::Aborted,
+        ControlError::NothingToUndo(_) => Code::FailedPrecondition,
+        ControlError::NoFunction { .. } | ControlError::NoRevision { .. } | ControlError::RevisionForgotten { .. } => {
+            Code::NotFound
+        }
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } | ControlError::BadKey(_) => {
             Code::InvalidArgument
         }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use super::turn_lock::Party;
-use super::{ApplyRequest, Changed, Control, ControlError, lock};
+use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, lock};
 use crate::model::{
-    Applied, CHAINS_MAX, ChainKey, ChainName, Change, DesiredState, Ingredients, Invalid, ModuleName, ObjectRef,
-    TenantName,
+    Applied, Author, CHAINS_MAX, ChainKey, ChainName, Change, DesiredState, Ingredients, Invalid, ModuleName,
+    ObjectRef, TenantName,
 };
 use crate::node::{Hold, Refusal};
 
@@ -39,6 +39,14 @@ struct Missing {
     hold: Hold,
 }
 
+/// Who makes a change, and on what terms.
+pub(super) struct Terms<'a> {
+    pub(super) author: &'a Author,
+    /// The tenants whose objects it names.
+    pub(super) tenants: BTreeSet<TenantName>,
+    pub(super) options: ChangeOptions,
+}
+
 /// What was built for one change, and what could not be and does not prevent it.
 #[derive(Default)]
 struct Builds {
@@ -63,66 +71,76 @@ impl Builds {
 impl Control {
     /// Creates or updates the objects as given, for the operator: all of them or none.
     pub fn apply(&self, request: ApplyRequest) -> Result<Changed, ControlError> {
-        self.apply_as(None, request)
+        self.apply_as(&Author::operator("the operator"), request)
     }
 
-    /// As [`Control::apply`], for a caller of this tenant, or else the operator.
-    pub fn apply_as(&self, caller: Option<&TenantName>, request: ApplyRequest) -> Result<Changed, ControlError> {
-        let party = Party::of(caller, request.tenant());
-        let ApplyRequest { tenants, modules, keys, models, chains, rules } = request;
-        self.change(&party, || {
-            let modules = modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?;
-            let keys = keys.iter().map(|named| self.key(named.clone())).collect::<Result<_, _>>()?;
-            let models = models.iter().map(|named| self.model(named.clone())).collect::<Result<_, _>>()?;
-            let chains = chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?;
-            let (tenants, rules) = (tenants.clone(), rules.clone());
-            Ok(Change { tenants, modules, keys, models, chains, rules, delete: Vec::new() })
-        })
+    /// As [`Control::apply`], for this caller.
+    pub fn apply_as(&self, author: &Author, request: ApplyRequest) -> Result<Changed, ControlError> {
+        let party = Party::of(author.tenant.as_ref(), request.tenant());
+        let terms = Terms { author, tenants: request.tenants(), options: request.options };
+        self.change(&party, &terms, |_| self.change_of(&request))
     }
 
     /// Deletes the objects, for the operator: all of them or none.
     pub fn delete(&self, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        self.delete_as(None, objects)
+        self.delete_as(&Author::operator("the operator"), objects, ChangeOptions::default())
     }
 
-    /// As [`Control::delete`], for a caller of this tenant, or else the operator.
-    pub fn delete_as(&self, caller: Option<&TenantName>, objects: Vec<ObjectRef>) -> Result<Changed, ControlError> {
-        let party = Party::of(caller, turn_of(&objects));
-        self.change(&party, || Ok(Change { delete: objects.clone(), ..Change::default() }))
+    /// As [`Control::delete`], for this caller.
+    pub fn delete_as(
+        &self,
+        author: &Author,
+        objects: Vec<ObjectRef>,
+        options: ChangeOptions,
+    ) -> Result<Changed, ControlError> {
+        self.apply_as(author, ApplyRequest { deletes: objects, options, ..ApplyRequest::default() })
     }
 
-    /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, as
-    /// uploads may have come and gone.
-    fn change(
+    /// Returns the change that a request asks for, with what the store knows of the uploads that it names.
+    pub(super) fn change_of(&self, request: &ApplyRequest) -> Result<Change, ControlError> {
+        let ApplyRequest { tenants, modules, keys, models, chains, rules, deletes, options: _ } = request;
+        Ok(Change {
+            tenants: tenants.clone(),
+            modules: modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?,
+            keys: keys.iter().map(|named| self.key(named.clone())).collect::<Result<_, _>>()?,
+            models: models.iter().map(|named| self.model(named.clone())).collect::<Result<_, _>>()?,
+            chains: chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?,
+            rules: rules.clone(),
+            delete: deletes.clone(),
+        })
+    }
+
+    /// Makes the change: the only way from one desired state to the next. It is asked for again after each build, with the
+    /// state that it is to change, as uploads and revisions may have come and gone.
+    pub(super) fn change(
         &self,
         party: &Party,
-        change: impl Fn() -> Result<Change, ControlError>,
+        terms: &Terms<'_>,
+        change: impl Fn(&DesiredState) -> Result<Change, ControlError>,
     ) -> Result<Changed, ControlError> {
-        self.built(party, |builds| self.attempt(party, builds, &change))
-            .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
+        let mut builds = Builds::default();
+        let made = self.built_in_rounds(&mut builds, |builds| self.attempt(party, terms, builds, &change));
+        if made.is_err() || terms.options.dry_run {
+            self.clear_up(party, builds, made.as_ref().err());
+        }
+        made.inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
+    }
+
+    /// Removes what was built for something that is not made.
+    fn clear_up(&self, party: &Party, mut builds: Builds, refused: Option<&ControlError>) {
+        let is_stopping = matches!(refused, Some(ControlError::Refused(Refusal::Stopping)));
+        if std::mem::take(&mut builds.holds).is_empty() || is_stopping {
+            return;
+        }
+        let _changing = self.changing.lock(party);
+        // The change may be durable although the store could not tell. Its caller is told of its own error all the same.
+        if self.settle().is_ok() {
+            let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
+            self.node.clear_up(&whole);
+        }
     }
 
     /// Repeats the attempt, which takes the lock itself, until nothing has to be built for it any more.
-    /// What was built for a change that is refused is removed.
-    fn built<T>(
-        &self,
-        party: &Party,
-        attempt: impl Fn(&Builds) -> Result<Attempt<T>, ControlError>,
-    ) -> Result<T, ControlError> {
-        let mut builds = Builds::default();
-        let made = self.built_in_rounds(&mut builds, attempt);
-        let is_stopping = matches!(made, Err(ControlError::Refused(Refusal::Stopping)));
-        if made.is_err() && !std::mem::take(&mut builds.holds).is_empty() && !is_stopping {
-            let _changing = self.changing.lock(party);
-            // The change may be durable although the store could not tell. Its caller is told of its own error all the same.
-            if self.settle().is_ok() {
-                let whole = self.desired().with_chains_of(&lock(&self.invoked_modules));
-                self.node.clear_up(&whole);
-            }
-        }
-        made
-    }
-
     fn built_in_rounds<T>(
         &self,
         builds: &mut Builds,
@@ -141,14 +159,16 @@ impl Control {
     fn attempt(
         &self,
         party: &Party,
+        terms: &Terms<'_>,
         builds: &Builds,
-        change: &impl Fn() -> Result<Change, ControlError>,
+        change: &impl Fn(&DesiredState) -> Result<Change, ControlError>,
     ) -> Result<Attempt<Changed>, ControlError> {
         let _changing = self.changing.lock(party);
         self.settle()?;
         self.check_party(party)?;
+        self.check_expected(terms)?;
         let before = self.desired();
-        let applied = before.apply(&change()?)?;
+        let applied = before.apply(&change(&before)?)?;
         if applied.changed() {
             self.node.check(&before, &applied.state)?;
         }
@@ -168,7 +188,11 @@ impl Control {
         let unfit = self.node.unfit(&whole, &chains);
         let mut not_built: BTreeSet<ObjectRef> = self.tolerable(&whole, unfit)?.into_iter().collect();
         not_built.extend(builds.tolerated.keys().map(object_of));
-        let changed = self.make(applied, &whole, &builds.without)?;
+        if terms.options.dry_run {
+            let Applied { state, outcomes } = applied;
+            return Ok(Attempt::Made(Changed { version: state.version(), outcomes }));
+        }
+        let changed = self.make(applied, terms.author, &whole, &builds.without)?;
         // Of the chains that the change touches, the others are built now.
         lock(&self.not_built).retain(|object, _| !is_one_of(&touched, object) || not_built.contains(object));
         Ok(Attempt::Made(changed))
@@ -178,12 +202,13 @@ impl Control {
     fn make(
         &self,
         applied: Applied,
+        author: &Author,
         whole: &DesiredState,
         without: &BTreeSet<ChainKey>,
     ) -> Result<Changed, ControlError> {
         let changed = applied.changed();
         if changed {
-            self.commit(&applied)?;
+            self.commit(&applied, author)?;
         }
         let Applied { state, outcomes } = applied;
         // The next call by such a name makes the chain again, and tells its caller why it cannot be built.
@@ -215,8 +240,13 @@ impl Control {
         name: &ChainName,
     ) -> Result<(), ControlError> {
         let party = Party::of(caller, Some(tenant));
-        self.built(&party, |builds| self.attempt_chain_of_module(builds, &party, tenant, name))
-            .inspect_err(|error| self.refused_quotas.note(error, &self.desired()))
+        let mut builds = Builds::default();
+        let made =
+            self.built_in_rounds(&mut builds, |builds| self.attempt_chain_of_module(builds, &party, tenant, name));
+        made.inspect_err(|error| {
+            self.clear_up(&party, builds, Some(error));
+            self.refused_quotas.note(error, &self.desired());
+        })
     }
 
     /// Refuses a tenant that does not exist. Called with a lock held, as it may have been deleted since its caller asked.
@@ -304,12 +334,6 @@ impl Control {
         }
         Ok(tolerated)
     }
-}
-
-/// Returns the tenant in whose turn objects are deleted: that of the first that a tenant owns. Tenants themselves are the
-/// operator's, who must not wait for their changes.
-fn turn_of(objects: &[ObjectRef]) -> Option<&TenantName> {
-    objects.iter().find(|object| !matches!(object, ObjectRef::Tenant { .. })).map(ObjectRef::tenant)
 }
 
 /// Returns the key of a chain.

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::SystemTime;
 
 use super::lock;
-use crate::model::{Change, DesiredState, Tenant, TenantName};
-use crate::store::Store;
+use crate::model::{Author, Change, DesiredState, Tenant, TenantName};
+use crate::store::{Signature, Store};
 
 /// See the module.
 #[derive(Default)]
@@ -39,8 +40,9 @@ impl FirstTenants {
         if added.tenants.is_empty() {
             return stored;
         }
+        let author = Author::operator("the node's configuration");
         let refused = match stored.apply(&added) {
-            Ok(applied) => match store.commit(&applied) {
+            Ok(applied) => match store.commit(&applied, &Signature { author, time: SystemTime::now() }) {
                 Ok(()) => return applied.state,
                 Err(error) => error.to_string(),
             },

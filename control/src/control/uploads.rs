@@ -76,7 +76,7 @@ pub struct UploadedKey {
 impl Control {
     /// Returns the uploads of tenants, keys among them, that nothing names.
     pub fn unnamed_uploads(&self) -> Result<Vec<Upload>, ControlError> {
-        Ok(self.store.unnamed_uploads(&self.desired(), SystemTime::now())?)
+        Ok(self.store.unnamed_uploads(SystemTime::now())?)
     }
 
     /// Asks the node to admit the bytes, then stores them for the tenant, for the operator. May take seconds.
@@ -141,8 +141,8 @@ impl Control {
         Ok(UploadedKey { digest, algorithm })
     }
 
-    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more. Called with the lock of
-    /// uploads held.
+    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more, and without those
+    /// that only the tenant's own revisions need, the oldest of which are forgotten for it. Called with the lock of uploads held.
     fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
         let desired = self.desired();
         let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
@@ -150,17 +150,23 @@ impl Control {
             Ok(()) => return Ok(()),
             Err(refused) => ControlError::from(refused),
         };
-        if self.store.has_garbage(&desired, SystemTime::now())? {
-            self.remove_garbage(&Party::Tenant(new.tenant.clone()))?;
+        let party = Party::Tenant(new.tenant.clone());
+        if self.store.has_garbage(SystemTime::now())? {
+            self.remove_garbage(&party)?;
             if check_upload(&self.store.uploads()?, new, terms).is_ok() {
                 return Ok(());
             }
+        }
+        let fits = |uploads: &[StoredUpload]| check_upload(uploads, new, terms).is_ok();
+        let _no_change = self.changing.lock(&party);
+        if self.store.forget_until(&new.tenant, SystemTime::now(), fits)? {
+            return Ok(());
         }
         self.refused_quotas.note(&refused, &desired);
         Err(refused)
     }
 
-    /// Removes uploads that nothing names and that are older than an hour. Waits for uploads in progress.
+    /// Removes uploads that nothing needs and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), StoreError> {
         let _no_upload = self.admitting.lock(&Party::Node);
         self.remove_garbage(&Party::Node)
@@ -169,7 +175,7 @@ impl Control {
     /// Removes it in the turn of this party. Called with the lock of uploads held.
     fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
         let _no_change = self.changing.lock(party);
-        self.store.collect_garbage(&self.desired(), SystemTime::now()).map(|_| ())
+        self.store.collect_garbage(SystemTime::now()).map(|_| ())
     }
 
     pub(super) fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {

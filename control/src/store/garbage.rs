@@ -1,78 +1,59 @@
-//! Removes uploads and keys that nothing names, and bytes without an upload.
+//! Removes uploads and keys that neither an object nor a kept revision needs, and bytes without an upload.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use redb::{ReadTransaction, ReadableTable};
+use redb::{ReadableTable, WriteTransaction};
 
+use super::contents::{NEEDS, UploadKey};
 use super::{BLOBS, SEALED, Store, StoreError, UPLOADS, seconds};
-use crate::model::{DesiredState, Digest, TenantName, Upload};
+use crate::model::{Digest, TenantName, Upload};
 
 /// How long an upload is kept while nothing names it.
 pub const UPLOAD_LIFETIME: Duration = Duration::from_secs(3600);
 
 impl Store {
-    /// Returns the uploads that nothing names, by tenant and digest, and for how long each is kept.
-    pub fn unnamed_uploads(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Upload>, StoreError> {
-        let named = named(desired);
+    /// Returns the uploads that nothing needs, by tenant and digest, and for how long each is kept.
+    pub fn unnamed_uploads(&self, now: SystemTime) -> Result<Vec<Upload>, StoreError> {
         self.opened.read(|read| {
-            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+            let needs = read.open_table(NEEDS).map_err(|e| self.failed(e))?;
             let mut found = Vec::new();
-            for entry in uploads.iter().map_err(|e| self.failed(e))? {
-                let (key, value) = entry.map_err(|e| self.failed(e))?;
-                let ((tenant, digest), (when, size_bytes)) = (key.value(), value.value());
+            let mut note = |key: (&str, &[u8; 32]), when: u64, size_bytes| {
                 let kept_s = (when + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
-                if kept_s == 0 || named.contains(&(tenant, digest)) {
-                    continue;
+                if kept_s == 0 || self.is_needed(&needs, key)? {
+                    return Ok(());
                 }
-                let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
-                let digest = Digest::from_bytes(*digest);
-                found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
+                let tenant = TenantName::new(key.0).map_err(|bad| self.damaged(bad))?;
+                found.push(Upload { tenant, digest: Digest::from_bytes(*key.1), size_bytes, kept_ms: kept_s * 1000 });
+                Ok::<_, StoreError>(())
+            };
+            for entry in read.open_table(UPLOADS).map_err(|e| self.failed(e))?.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                note(key.value(), value.value().0, value.value().1)?;
             }
-            found.extend(self.unnamed_keys(read, desired, now)?);
+            for entry in read.open_table(SEALED).map_err(|e| self.failed(e))?.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = entry.map_err(|e| self.failed(e))?;
+                note(key.value(), value.value().0, value.value().2.len() as u64)?;
+            }
             found.sort_by(|a, b| (&a.tenant, &a.digest).cmp(&(&b.tenant, &b.digest)));
             Ok(found)
         })
     }
 
-    fn unnamed_keys(
-        &self,
-        read: &ReadTransaction,
-        desired: &DesiredState,
-        now: SystemTime,
-    ) -> Result<Vec<Upload>, StoreError> {
-        let (named, mut found) = (named_keys(desired), Vec::new());
-        let Some(keys) = self.sealed_table(read)? else { return Ok(found) };
-        for entry in keys.iter().map_err(|e| self.failed(e))? {
-            let (key, value) = entry.map_err(|e| self.failed(e))?;
-            let ((tenant, digest), (when, _, sealed)) = (key.value(), value.value());
-            let kept_s = (when + UPLOAD_LIFETIME.as_secs()).saturating_sub(seconds(now));
-            if kept_s == 0 || named.contains(&(tenant, digest)) {
-                continue;
-            }
-            let tenant = TenantName::new(tenant).map_err(|bad| self.damaged(bad))?;
-            let (digest, size_bytes) = (Digest::from_bytes(*digest), sealed.len() as u64);
-            found.push(Upload { tenant, digest, size_bytes, kept_ms: kept_s * 1000 });
-        }
-        Ok(found)
-    }
-
     /// Returns whether there are uploads that [`Store::collect_garbage`] would remove.
-    pub fn has_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<bool, StoreError> {
-        let (named, named_keys) = (named(desired), named_keys(desired));
-        let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
+    pub fn has_garbage(&self, now: SystemTime) -> Result<bool, StoreError> {
+        let spared_from = spared_from(now);
         self.opened.read(|read| {
-            let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            for entry in uploads.iter().map_err(|e| self.failed(e))? {
+            let needs = read.open_table(NEEDS).map_err(|e| self.failed(e))?;
+            for entry in read.open_table(UPLOADS).map_err(|e| self.failed(e))?.iter().map_err(|e| self.failed(e))? {
                 let (key, value) = entry.map_err(|e| self.failed(e))?;
-                if value.value().0 <= spared_from && !named.contains(&key.value()) {
+                if value.value().0 <= spared_from && !self.is_needed(&needs, key.value())? {
                     return Ok(true);
                 }
             }
-            let Some(keys) = self.sealed_table(read)? else { return Ok(false) };
-            for entry in keys.iter().map_err(|e| self.failed(e))? {
+            for entry in read.open_table(SEALED).map_err(|e| self.failed(e))?.iter().map_err(|e| self.failed(e))? {
                 let (key, value) = entry.map_err(|e| self.failed(e))?;
-                if value.value().0 <= spared_from && !named_keys.contains(&key.value()) {
+                if value.value().0 <= spared_from && !self.is_needed(&needs, key.value())? {
                     return Ok(true);
                 }
             }
@@ -80,50 +61,54 @@ impl Store {
         })
     }
 
-    /// Removes what nothing depends on, and returns the digests whose bytes were removed.
+    /// Removes what nothing needs, and returns the digests whose bytes were removed.
     ///
     /// Keeps uploads of the last hour. Keeps uploads with a time in the future too, which occur after the clock was set
     /// back, until the clock has caught up.
-    pub fn collect_garbage(&self, desired: &DesiredState, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
-        let (named, named_keys) = (named(desired), named_keys(desired));
-        let spared_from = seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs());
+    pub fn collect_garbage(&self, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
+        Ok(self.opened.write(0, |write| self.remove_garbage(write, now))?)
+    }
 
-        let written = self.opened.write(0, |write| {
-            let mut gone = Vec::new();
-            let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
-            keys.retain(|key, (when, ..)| named_keys.contains(&key) || when > spared_from)
-                .map_err(|e| self.failed(e))?;
-            let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-            uploads.retain(|key, (when, _)| named.contains(&key) || when > spared_from).map_err(|e| self.failed(e))?;
-            let mut kept = BTreeSet::new();
-            for entry in uploads.iter().map_err(|e| self.failed(e))? {
-                kept.insert(*entry.map_err(|e| self.failed(e))?.0.value().1);
+    pub(super) fn remove_garbage(&self, write: &WriteTransaction, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
+        let spared_from = spared_from(now);
+        let mut needed = BTreeSet::new();
+        for entry in write.open_table(NEEDS).map_err(|e| self.failed(e))?.iter().map_err(|e| self.failed(e))? {
+            let (key, _) = entry.map_err(|e| self.failed(e))?;
+            needed.insert((key.value().0.to_owned(), *key.value().1));
+        }
+        let is_needed = |(tenant, digest): (&str, &[u8; 32])| needed.contains(&(tenant.to_owned(), *digest));
+        let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
+        keys.retain(|key, (when, ..)| when > spared_from || is_needed(key)).map_err(|e| self.failed(e))?;
+        let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+        uploads.retain(|key, (when, _)| when > spared_from || is_needed(key)).map_err(|e| self.failed(e))?;
+        let mut kept = BTreeSet::new();
+        for entry in uploads.iter().map_err(|e| self.failed(e))? {
+            kept.insert(*entry.map_err(|e| self.failed(e))?.0.value().1);
+        }
+        let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
+        let mut gone = Vec::new();
+        for entry in blobs.iter().map_err(|e| self.failed(e))? {
+            let digest = *entry.map_err(|e| self.failed(e))?.0.value();
+            if !kept.contains(&digest) {
+                gone.push(Digest::from_bytes(digest));
             }
-            let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
-            for entry in blobs.iter().map_err(|e| self.failed(e))? {
-                let digest = *entry.map_err(|e| self.failed(e))?.0.value();
-                if !kept.contains(&digest) {
-                    gone.push(Digest::from_bytes(digest));
-                }
-            }
-            for digest in &gone {
-                blobs.remove(digest.as_bytes()).map_err(|e| self.failed(e))?;
-            }
-            Ok(gone)
-        });
-        Ok(written?)
+        }
+        for digest in &gone {
+            blobs.remove(digest.as_bytes()).map_err(|e| self.failed(e))?;
+        }
+        Ok(gone)
+    }
+
+    fn is_needed(
+        &self,
+        needs: &impl ReadableTable<UploadKey, u64>,
+        key: (&str, &[u8; 32]),
+    ) -> Result<bool, StoreError> {
+        Ok(needs.get(key).map_err(|e| self.failed(e))?.is_some())
     }
 }
 
-/// Returns the uploads that modules, models and stages' files depend on.
-fn named(desired: &DesiredState) -> BTreeSet<(&str, &[u8; 32])> {
-    let modules = desired.modules().values().map(|module| (module.tenant.as_str(), module.digest.as_bytes()));
-    let models = desired.models().values().map(|model| (model.tenant.as_str(), model.digest.as_bytes()));
-    let files = desired.files().map(|(tenant, files)| (tenant.as_str(), files.digest.as_bytes()));
-    modules.chain(models).chain(files).collect()
-}
-
-/// Returns the sealed keys that keys depend on.
-fn named_keys(desired: &DesiredState) -> BTreeSet<(&str, &[u8; 32])> {
-    desired.keys().values().map(|key| (key.tenant.as_str(), key.digest.as_bytes())).collect()
+/// Returns the time from which on uploads are kept though nothing needs them, in seconds since 1970.
+pub(super) fn spared_from(now: SystemTime) -> u64 {
+    seconds(now).saturating_sub(UPLOAD_LIFETIME.as_secs())
 }

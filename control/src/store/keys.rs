@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use redb::{ReadOnlyTable, ReadTransaction, TableDefinition, TableError};
+use redb::TableDefinition;
 
 use super::{Store, StoreError, seconds};
 use crate::model::{Digest, TenantName};
@@ -50,24 +50,12 @@ impl Store {
         take: impl Fn(&str, &[u8]) -> T,
     ) -> Result<Option<T>, StoreError> {
         self.opened.read(|read| {
-            let Some(keys) = self.sealed_table(read)? else { return Ok(None) };
+            let keys = read.open_table(SEALED).map_err(|e| self.failed(e))?;
             let key = keys.get((tenant.as_str(), digest.as_bytes())).map_err(|e| self.failed(e))?;
             Ok(key.map(|key| {
                 let (_, algorithm, sealed) = key.value();
                 take(algorithm, sealed)
             }))
         })
-    }
-
-    /// Returns the table of keys; none as long as none was written to a store that was made before there were keys.
-    pub(super) fn sealed_table(
-        &self,
-        read: &ReadTransaction,
-    ) -> Result<Option<ReadOnlyTable<Owned, Sealed>>, StoreError> {
-        match read.open_table(SEALED) {
-            Ok(table) => Ok(Some(table)),
-            Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(self.failed(error)),
-        }
     }
 }

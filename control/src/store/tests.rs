@@ -8,7 +8,9 @@ use rustix::io::Errno;
 
 use super::faults::Faults;
 use super::*;
-use crate::model::{Chain, Class, Key, Match, Policy, Rule, Stage, Tenant, Upload};
+use crate::model::{Author, Chain, Class, Key, Match, Policy, Rule, Stage, Tenant, Upload};
+
+mod history;
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -48,8 +50,24 @@ fn commit(store: &Store, change: &Change) -> DesiredState {
         store.put_upload(&module.tenant, &module.digest, &wasm(module.name.as_str()), at(1000)).unwrap();
     }
     let applied = store.load().unwrap().apply(change).unwrap();
-    store.commit(&applied).unwrap();
+    store.commit(&applied, &signature()).unwrap();
     applied.state
+}
+
+/// Forgets all revisions of demo.
+fn forget_all(store: &Store) {
+    let forgotten = store.opened.write(0, |write| {
+        let mut contents = Contents::open(store, write)?;
+        let mut history = History::open(store, write)?;
+        while history.forget_oldest(&mut contents, "demo", u64::MAX)? {}
+        Ok(())
+    });
+    forgotten.map_err(|not_written| not_written.error).unwrap();
+}
+
+/// Of alice, an admin of demo, at second 1000.
+fn signature() -> Signature {
+    Signature { author: Author { name: "alice".to_owned(), tenant: Some(demo()) }, time: at(1000) }
 }
 
 #[test]
@@ -104,35 +122,6 @@ fn tenants_are_there_when_the_store_is_opened_again_until_they_are_deleted() {
 }
 
 #[test]
-fn a_store_of_before_there_were_tenants_keys_and_models_opens_without_any_and_takes_some() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
-    let store = Store::open(&path).unwrap();
-    commit(&store, &whole_change("m"));
-    drop(store);
-    let database = Database::open(&path).unwrap();
-    let write = database.begin_write().unwrap();
-    assert!([TENANTS, KEYS, MODELS].into_iter().all(|table| write.delete_table(table).unwrap()));
-    assert!(write.delete_table(SEALED).unwrap());
-    write.commit().unwrap();
-    drop(database);
-
-    let store = Store::open(&path).unwrap();
-    let digest = Digest::of(b"a public key");
-    let before = store.load().unwrap();
-    assert!(before.tenants().is_empty() && before.keys().is_empty());
-    assert_eq!(store.key_algorithm(&demo(), &digest).unwrap(), None);
-    assert_eq!(store.unnamed_uploads(&before, at(1000)).unwrap(), []);
-    assert!(!store.has_garbage(&before, at(9000)).unwrap());
-    let state = commit(&store, &Change { tenants: vec![Tenant::new(demo())], ..Change::default() });
-    store.put_key(&demo(), &digest, "ed25519", b"sealed", at(1000)).unwrap();
-    drop(store);
-    let store = Store::open(&path).unwrap();
-    assert_eq!(store.load().unwrap(), state);
-    assert_eq!(store.key_algorithm(&demo(), &digest).unwrap().as_deref(), Some("ed25519"));
-}
-
-#[test]
 fn a_file_copied_while_in_use_opens_like_after_a_power_cut() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
@@ -176,16 +165,16 @@ fn garbage_is_every_upload_that_no_module_names_and_that_is_old_enough() {
     store.put_upload(&demo(), &module("fresh").digest, &wasm("fresh"), at(4000)).unwrap();
     store.put_upload(&"other".parse().unwrap(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
 
-    assert!(!store.has_garbage(&state, at(4599)).unwrap());
-    assert_eq!(store.collect_garbage(&state, at(4599)).unwrap(), []);
-    assert!(store.has_garbage(&state, at(4600)).unwrap());
-    assert_eq!(store.collect_garbage(&state, at(4600)).unwrap(), [module("unused").digest]);
-    assert!(!store.has_garbage(&state, at(4600)).unwrap());
+    assert!(!store.has_garbage(at(4599)).unwrap());
+    assert_eq!(store.collect_garbage(at(4599)).unwrap(), []);
+    assert!(store.has_garbage(at(4600)).unwrap());
+    assert_eq!(store.collect_garbage(at(4600)).unwrap(), [module("unused").digest]);
+    assert!(!store.has_garbage(at(4600)).unwrap());
     assert_eq!(store.upload_size_bytes(&demo(), &module("unused").digest).unwrap(), None);
     assert!(store.upload_size_bytes(&demo(), &module("fresh").digest).unwrap().is_some());
     assert_eq!(store.upload_size_bytes(&"other".parse().unwrap(), &module("m").digest).unwrap(), None);
     assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
-    assert_eq!(store.collect_garbage(&DesiredState::default(), at(9000)).unwrap().len(), 2);
+    assert_eq!(store.collect_garbage(at(9000)).unwrap(), [module("fresh").digest]);
 }
 
 #[test]
@@ -196,10 +185,9 @@ fn uploads_are_listed_until_a_module_names_them_or_their_hour_is_over() {
     store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
     store.put_upload(&demo(), &module("next").digest, &wasm("next"), at(1000)).unwrap();
     let (digest, size_bytes) = (module("next").digest, wasm("next").len() as u64);
-    let listed = |now| store.unnamed_uploads(&state, at(now)).unwrap();
+    let listed = |now| store.unnamed_uploads(at(now)).unwrap();
     assert_eq!(listed(4599), [Upload { tenant: demo(), digest, size_bytes, kept_ms: 1000 }]);
     assert_eq!(listed(4600), []);
-    assert_eq!(store.unnamed_uploads(&DesiredState::default(), at(1000)).unwrap().len(), 2);
 }
 
 #[test]
@@ -208,7 +196,7 @@ fn uploading_again_renews_the_time() {
     let store = Store::open(&folder.path().join("store")).unwrap();
     store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
     store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(4000)).unwrap();
-    assert_eq!(store.collect_garbage(&DesiredState::default(), at(5000)).unwrap(), []);
+    assert_eq!(store.collect_garbage(at(5000)).unwrap(), []);
 }
 
 #[test]
@@ -252,7 +240,7 @@ fn a_store_of_another_format_is_refused_with_both_formats() {
     written.map_err(|not_written| not_written.error).unwrap();
     drop(store);
     let message = Store::open(&path).unwrap_err().to_string();
-    assert!(message.contains("has format 1, this piniond reads format 2: run the version that wrote it"), "{message}");
+    assert!(message.contains("has format 1, this piniond reads format 3: run the version that wrote it"), "{message}");
 }
 
 /// Opens the store and reads everything, as a daemon does at its start.
@@ -309,12 +297,14 @@ fn files_stay_as_long_as_a_stage_names_them() {
     change.chains[0].stages[0].files = Some(files);
     let state = commit(&store, &change);
     assert_eq!(store.load().unwrap(), state);
-    assert!(store.collect_garbage(&state, at(100_000)).unwrap().is_empty());
+    assert!(store.collect_garbage(at(100_000)).unwrap().is_empty());
     assert_eq!(store.files(&files).unwrap(), archive);
 
     change.chains[0].stages[0].files = None;
-    let state = commit(&store, &Change { modules: Vec::new(), rules: Vec::new(), ..change });
-    assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [files.digest]);
+    commit(&store, &Change { modules: Vec::new(), rules: Vec::new(), ..change });
+    assert!(store.collect_garbage(at(100_000)).unwrap().is_empty(), "a revision needs them");
+    forget_all(&store);
+    assert_eq!(store.collect_garbage(at(100_000)).unwrap(), [files.digest]);
     let error = store.files(&files).unwrap_err().to_string();
     assert!(error.contains("has lost the bytes of a stage's files"), "{error}");
 }
@@ -323,7 +313,7 @@ fn files_stay_as_long_as_a_stage_names_them() {
 fn on_faulty_disk(folder: &Path) -> (Store, Faults) {
     let faults = Faults::default();
     let opened = Opened::open_with(&folder.join("store"), faults.clone()).unwrap();
-    let store = Store { opened };
+    let store = Store { opened, history: HistoryLimits::default() };
     store.check_format().unwrap();
     (store, faults)
 }
@@ -345,10 +335,10 @@ fn a_disk_error_at_any_step_of_a_change_tells_whether_it_is_durable_and_the_next
 
             let errno = ERRNOS[after as usize % ERRNOS.len()];
             faults.fail(after, count, errno);
-            let answer = store.commit(&applied);
+            let answer = store.commit(&applied, &signature());
             assert_eq!(store.load().unwrap(), if answer.is_ok() { &applied.state } else { &before }.clone(), "{after}");
             assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"), "what was stored can be read: {after}");
-            assert_eq!(store.unnamed_uploads(&before, at(1000)).unwrap().len(), 1, "{after}");
+            assert_eq!(store.unnamed_uploads(at(1000)).unwrap().len(), 1, "{after}");
             let steps = faults.heal();
             match &answer {
                 Ok(()) => durable += 1,
@@ -361,7 +351,7 @@ fn a_disk_error_at_any_step_of_a_change_tells_whether_it_is_durable_and_the_next
             // The store reopens itself.
             let state = store.load().unwrap();
             let applied = state.apply(&Change { delete: vec![ObjectRef::from(&next.rules[0])], ..Change::default() });
-            store.commit(&applied.as_ref().unwrap().clone()).unwrap();
+            store.commit(applied.as_ref().unwrap(), &signature()).unwrap();
             assert_eq!(store.warning(), None);
             drop(store);
             let restarted = Store::open(&folder.path().join("store")).unwrap();
@@ -394,12 +384,12 @@ fn after_a_disk_error_at_any_step_of_an_upload_the_next_one_works() {
                 assert!(warning.is_none_or(|warning| warning.contains("has no space left")));
             }
             assert_eq!(store.load().unwrap(), state);
-            let _ = store.collect_garbage(&state, at(1000));
+            let _ = store.collect_garbage(at(1000));
             let steps = faults.heal();
             store.put_upload(&demo(), &digest, &bytes, at(1000)).unwrap();
             assert_eq!(store.upload_size_bytes(&demo(), &digest).unwrap(), Some(bytes.len() as u64));
             assert_eq!(store.warning(), None);
-            assert_eq!(store.collect_garbage(&state, at(100_000)).unwrap(), [digest]);
+            assert_eq!(store.collect_garbage(at(100_000)).unwrap(), [digest]);
             if steps <= after {
                 break;
             }
@@ -480,20 +470,21 @@ fn keys_and_models_that_nothing_names_are_listed_and_removed_after_an_hour() {
     assert_eq!(store.load().unwrap(), state, "they are stored");
 
     let digests = |uploads: Vec<Upload>| uploads.into_iter().map(|upload| upload.digest).collect::<Vec<_>>();
-    assert_eq!(digests(store.unnamed_uploads(&state, at(1000)).unwrap()), [other]);
+    assert_eq!(digests(store.unnamed_uploads(at(1000)).unwrap()), [other]);
     assert_eq!(store.uploads().unwrap().iter().map(|upload| upload.size_bytes).sum::<u64>(), 6 + 6 + 4);
-    assert!(!store.has_garbage(&state, at(4599)).unwrap());
-    store.collect_garbage(&state, at(4599)).unwrap();
+    assert!(!store.has_garbage(at(4599)).unwrap());
+    store.collect_garbage(at(4599)).unwrap();
     assert!(store.sealed_key(&demo(), &other).unwrap().is_some(), "not yet");
-    assert!(store.has_garbage(&state, at(4600)).unwrap());
-    store.collect_garbage(&state, at(4600)).unwrap();
+    assert!(store.has_garbage(at(4600)).unwrap());
+    store.collect_garbage(at(4600)).unwrap();
     assert_eq!(store.sealed_key(&demo(), &other).unwrap(), None);
     assert_eq!(store.sealed_key(&demo(), &public).unwrap().as_deref(), Some(&b"sealed"[..]));
     assert_eq!(store.model(&model).unwrap(), b"onnx");
 
     let delete = vec![ObjectRef::from(&key), ObjectRef::from(&model)];
-    let state = commit(&store, &Change { delete, ..Change::default() });
-    assert_eq!(store.collect_garbage(&state, at(4600)).unwrap(), [model.digest]);
+    commit(&store, &Change { delete, ..Change::default() });
+    forget_all(&store);
+    assert_eq!(store.collect_garbage(at(4600)).unwrap(), [model.digest]);
     assert_eq!(store.key_algorithm(&demo(), &public).unwrap(), None);
 }
 

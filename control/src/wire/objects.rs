@@ -486,16 +486,21 @@ fn port_range(message: proto::PortRange) -> Result<PortRange, String> {
     PortRange::new(port(message.first)?, port(message.last)?).map_err(|bad| bad.to_string())
 }
 
+/// Returns the kind of an object, as messages have it.
+pub(crate) fn kind_of(object: &ObjectRef) -> proto::Kind {
+    match object {
+        ObjectRef::Tenant { .. } => proto::Kind::Tenant,
+        ObjectRef::Module { .. } => proto::Kind::Module,
+        ObjectRef::Key { .. } => proto::Kind::Key,
+        ObjectRef::Model { .. } => proto::Kind::Model,
+        ObjectRef::Chain { .. } => proto::Kind::Chain,
+        ObjectRef::Rule { .. } => proto::Kind::Rule,
+    }
+}
+
 impl From<&ObjectRef> for proto::ObjectRef {
     fn from(object: &ObjectRef) -> Self {
-        let kind = match object {
-            ObjectRef::Tenant { .. } => proto::Kind::Tenant,
-            ObjectRef::Module { .. } => proto::Kind::Module,
-            ObjectRef::Key { .. } => proto::Kind::Key,
-            ObjectRef::Model { .. } => proto::Kind::Model,
-            ObjectRef::Chain { .. } => proto::Kind::Chain,
-            ObjectRef::Rule { .. } => proto::Kind::Rule,
-        };
+        let kind = kind_of(object);
         Self { kind: kind.into(), tenant: object.tenant().to_string(), name: object.name().to_owned() }
     }
 }

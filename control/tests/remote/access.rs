@@ -37,7 +37,7 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
     let header = Header { tenant: of.clone(), digest: "sha256:".into(), size_bytes: 1 };
     let upload = proto::UploadRequest { part: Some(Part::Header(header)) }.encode_to_vec();
     let apply = proto::ApplyRequest { modules: vec![module], ..Default::default() };
-    let delete = proto::DeleteRequest { objects: vec![object] };
+    let delete = proto::DeleteRequest { objects: vec![object], ..Default::default() };
     let invoke = proto::InvokeRequest { tenant: of.clone(), name: "c".into(), ..Default::default() };
     let chain = None;
     vec![
@@ -51,6 +51,22 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
         ),
         ("/pinion.v1.Control/Apply", Least::Admin, apply.encode_to_vec()),
         ("/pinion.v1.Control/Delete", Least::Admin, delete.encode_to_vec()),
+        (
+            "/pinion.v1.Control/Rollback",
+            Least::Admin,
+            proto::RollbackRequest { tenant: of.clone(), to_revision: Some(u64::MAX), ..Default::default() }
+                .encode_to_vec(),
+        ),
+        (
+            "/pinion.v1.Control/ListRevisions",
+            Least::Viewer,
+            proto::ListRevisionsRequest { tenant: filter.clone(), ..Default::default() }.encode_to_vec(),
+        ),
+        (
+            "/pinion.v1.Control/GetRevision",
+            Least::Viewer,
+            proto::GetRevisionRequest { tenant: of.clone(), revision: None }.encode_to_vec(),
+        ),
         ("/pinion.v1.Control/Invoke", Least::Admin, invoke.encode_to_vec()),
         (
             "/pinion.v1.Control/ListModules",
@@ -229,7 +245,7 @@ async fn no_answer_to_a_tenant_tells_of_another_one() {
     let has = |messages: &[Vec<u8>], name: &[u8]| messages.iter().any(|it| it.windows(name.len()).any(|at| at == name));
     let mut told = 0;
     for (path, least, _) in methods("demo").into_iter().filter(|(path, ..)| path.starts_with("/pinion.v1.")) {
-        if least == Least::Admin || path.ends_with("GetTenant") {
+        if least == Least::Admin || path.ends_with("GetTenant") || path.ends_with("GetRevision") {
             continue;
         }
         // No filter at all.
@@ -239,7 +255,7 @@ async fn no_answer_to_a_tenant_tells_of_another_one() {
         assert!(has(&own, b"demo") && !has(&own, b"rival"), "{path}: {}", String::from_utf8_lossy(&own.concat()));
         told += 1;
     }
-    assert_eq!(told, 12);
+    assert_eq!(told, 13);
     let status = proto::Status::decode(&call(&admin, GET_STATUS, Vec::new()).await.unwrap()[0][..]).unwrap();
     assert_eq!((status.version.as_str(), status.ports[0].name.as_str()), ("0.0.0-test", "lan"));
     assert_eq!((status.copied_bytes, status.ports[0].received, status.cores.len()), (0, 0, 0));
@@ -278,7 +294,7 @@ async fn tenants_are_made_changed_and_deleted_by_the_operator_only() {
         tenant: tenant.to_owned(),
         name: "demo".into(),
     };
-    let delete = |tenant| proto::DeleteRequest { objects: vec![named(tenant)] }.encode_to_vec();
+    let delete = |tenant| proto::DeleteRequest { objects: vec![named(tenant)], ..Default::default() }.encode_to_vec();
     let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
     let (applies, deletes) = ("/pinion.v1.Control/Apply", "/pinion.v1.Control/Delete");
     for (method, request) in [(applies, apply.clone()), (deletes, delete("demo")), (deletes, delete(""))] {

@@ -40,7 +40,7 @@ async fn callers_of_a_tenant_that_was_deleted_change_nothing_until_the_operator_
     let upload = proto::UploadRequest { part }.encode_to_vec();
     let apply = proto::ApplyRequest { modules: vec![(&module).into()], ..Default::default() }.encode_to_vec();
     let object = proto::ObjectRef { kind: proto::Kind::Module.into(), tenant: "demo".into(), name: "m".into() };
-    let delete = proto::DeleteRequest { objects: vec![object] }.encode_to_vec();
+    let delete = proto::DeleteRequest { objects: vec![object], ..Default::default() }.encode_to_vec();
     let invoke = proto::InvokeRequest { tenant: "demo".into(), name: "m".into(), ..Default::default() }.encode_to_vec();
     let changes = [
         ("/pinion.v1.Control/Apply", apply),

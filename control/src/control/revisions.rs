@@ -1,0 +1,122 @@
+//! Revisions: reads them, compares the one that a request expects with the latest, and returns to earlier ones.
+//!
+//! A return to a revision is a change like any other, and a revision of its own. It is judged anew, as what was valid then may
+//! not be any more. It is of one tenant's objects. An operator's includes the tenant's terms.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::change::Terms;
+use super::turn_lock::Party;
+use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
+use crate::model::{Author, DesiredState, Object, ObjectRef, Outcome, Revision, RevisionFilter, TenantName};
+use crate::store::{NotKept, Reader};
+
+/// What a return to a revision led to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// The version of the desired state after the change.
+    pub version: u64,
+    /// The revision that was returned to.
+    pub restored: u64,
+    /// One outcome for each object that differed.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Control {
+    /// Returns the revisions that pass the filter, latest first, for a caller of this tenant, or else the operator.
+    pub fn revisions(
+        &self,
+        caller: Option<&TenantName>,
+        filter: &RevisionFilter,
+    ) -> Result<Vec<Revision>, ControlError> {
+        let reader = if caller.is_some() { Reader::Tenant } else { Reader::Operator };
+        Ok(self.store.revisions(reader, filter)?)
+    }
+
+    /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
+    pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
+        match self.store.objects_at(tenant, number)? {
+            Ok(objects) => Ok(objects),
+            Err(NotKept::NotYet(latest)) => Err(ControlError::NoRevision { number: number.unwrap_or(latest), latest }),
+            Err(NotKept::Forgotten(from)) => {
+                Err(ControlError::RevisionForgotten { tenant: tenant.clone(), number: number.unwrap_or(from), from })
+            }
+        }
+    }
+
+    /// Makes a tenant's objects what they were after a revision: all of them or none. Without a number, undoes the tenant's
+    /// latest revision. Of an operator, the tenant's terms are among them.
+    pub fn roll_back(
+        &self,
+        author: &Author,
+        tenant: &TenantName,
+        to: Option<u64>,
+        mut options: ChangeOptions,
+    ) -> Result<Restored, ControlError> {
+        let party = Party::of(author.tenant.as_ref(), Some(tenant));
+        let is_meant = |object: &ObjectRef| author.tenant.is_none() || !matches!(object, ObjectRef::Tenant { .. });
+        let number = match to {
+            Some(number) => number,
+            None => {
+                let latest = self.store.latest_that(tenant, is_meant)?;
+                let latest = latest.ok_or_else(|| ControlError::NothingToUndo(tenant.clone()))?;
+                // What is undone is still the latest when that is done.
+                options.expected_revision = options.expected_revision.or(Some(self.store.latest_of([tenant])?));
+                latest - 1
+            }
+        };
+        let terms = Terms { author, tenants: [tenant.clone()].into(), options };
+        let changed = self.change(&party, &terms, |now| {
+            let mut wanted = self.objects_at(tenant, Some(number))?;
+            let mut objects = now.objects_of(tenant);
+            wanted.retain(|object| is_meant(&object.name()));
+            objects.retain(|object| is_meant(&object.name()));
+            self.change_of(&differences(now, &objects, wanted))
+        })?;
+        let Changed { version, outcomes } = changed;
+        Ok(Restored { version, restored: number, outcomes })
+    }
+
+    /// Refuses a change if a later revision than it expects touched one of its tenants. Called with the lock held.
+    pub(super) fn check_expected(&self, terms: &Terms<'_>) -> Result<(), ControlError> {
+        let Some(expected) = terms.options.expected_revision else { return Ok(()) };
+        let latest = self.desired().version();
+        if expected > latest {
+            return Err(ControlError::NoRevision { number: expected, latest });
+        }
+        let present = self.store.latest_of(&terms.tenants)?;
+        if present > expected { Err(ControlError::Outdated { expected, present }) } else { Ok(()) }
+    }
+}
+
+/// Returns the request that makes of the objects of a tenant, which are there now, those that are wanted.
+fn differences(now: &DesiredState, objects: &[Object], wanted: Vec<Object>) -> ApplyRequest {
+    let mut request = ApplyRequest::default();
+    let names: BTreeSet<ObjectRef> = wanted.iter().map(Object::name).collect();
+    // Terms can't go while there are objects. If these are older than the terms, the terms stay.
+    let may_go = |name: &ObjectRef| names.is_empty() || !matches!(name, ObjectRef::Tenant { .. });
+    let gone = objects.iter().map(Object::name).filter(|name| !names.contains(name) && may_go(name));
+    request.deletes = gone.collect();
+    for object in wanted.into_iter().filter(|wanted| now.object(&wanted.name()).as_ref() != Some(wanted)) {
+        match object {
+            Object::Tenant(tenant) => request.tenants.push((*tenant).clone()),
+            Object::Module(module) => {
+                let (tenant, name) = (module.tenant.clone(), module.name.clone());
+                request.modules.push(NamedUpload { tenant, name, digest: module.digest });
+            }
+            Object::Key(key) => {
+                let (tenant, name) = (key.tenant.clone(), key.name.clone());
+                request.keys.push(NamedUpload { tenant, name, digest: key.digest });
+            }
+            Object::Model(model) => {
+                let (tenant, name) = (model.tenant.clone(), model.name.clone());
+                request.models.push(NamedUpload { tenant, name, digest: model.digest });
+            }
+            Object::Chain(chain) => request.chains.push((*chain).clone()),
+            Object::Rule(rule) => request.rules.push((*rule).clone()),
+        }
+    }
+    request
+}

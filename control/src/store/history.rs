@@ -1,0 +1,274 @@
+//! The kept revisions: what each change did to each tenant's objects, written in the transaction of the change itself.
+//!
+//! ```text
+//!   history  (tenant, number) -> who, when, and of each object the digests before and after
+//!   order    (number, tenant)                                           the same parts, by number
+//!   share    tenant -> parts, bytes, the oldest part, the last number that was forgotten
+//! ```
+//!
+//! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. If there are
+//! more than [`HistoryLimits`] allow, the tenant of the change gives up its oldest parts if it has more than an equal share,
+//! and else the tenant that has most. So no tenant's changes push out revisions within another's share. The part that is
+//! being written stays.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prost::Message;
+use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+
+use super::contents::{Contents, kind_number};
+use super::{META, Store, StoreError};
+use crate::model::{Author, Digest, HistoryLimits, ObjectChange, TenantName};
+use crate::wire::object_ref;
+
+/// The tenant, and the number of the revision.
+type PartKey = (&'static str, u64);
+/// Parts, bytes, the oldest part, and the last number that was forgotten.
+type Share = (u64, u64, u64, u64);
+
+pub(super) const HISTORY: TableDefinition<PartKey, &[u8]> = TableDefinition::new("history");
+pub(super) const ORDER: TableDefinition<(u64, &str), ()> = TableDefinition::new("order");
+pub(super) const SHARES: TableDefinition<&str, Share> = TableDefinition::new("share");
+
+/// The number of parts of all tenants, in META.
+pub(super) const PARTS: &str = "history_parts";
+/// Their bytes, in META.
+pub(super) const PART_BYTES: &str = "history_bytes";
+/// The last number of which a part was forgotten whose tenant has none left, in META.
+pub(super) const FORGOTTEN: &str = "history_forgotten";
+
+/// Who made a change, and when.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// Who.
+    pub author: Author,
+    /// When.
+    pub time: SystemTime,
+}
+
+/// A part as it is stored.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StoredPart {
+    #[prost(string, tag = "1")]
+    pub(super) author: String,
+    /// The tenant that its author is confined to; none for operators and the node.
+    #[prost(string, optional, tag = "2")]
+    pub(super) author_tenant: Option<String>,
+    #[prost(uint64, tag = "3")]
+    pub(super) time_unix_ms: u64,
+    /// What the tenant's share is charged for it.
+    #[prost(uint64, tag = "4")]
+    pub(super) bytes: u64,
+    #[prost(message, repeated, tag = "5")]
+    pub(super) changes: Vec<StoredChange>,
+}
+
+/// What a revision did to one object, as it is stored.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StoredChange {
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    before: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    after: Option<Vec<u8>>,
+}
+
+impl From<&ObjectChange> for StoredChange {
+    fn from(change: &ObjectChange) -> Self {
+        let bytes = |digest: Option<Digest>| digest.map(|digest| digest.as_bytes().to_vec());
+        Self {
+            kind: kind_number(&change.object).into(),
+            name: change.object.name().to_owned(),
+            before: bytes(change.before),
+            after: bytes(change.after),
+        }
+    }
+}
+
+impl StoredChange {
+    fn change(self, store: &Store, tenant: &str) -> Result<ObjectChange, StoreError> {
+        let digest = |bytes: Option<Vec<u8>>| {
+            let bytes: Option<Result<[u8; 32], _>> = bytes.map(TryInto::try_into);
+            let digest = bytes.transpose().map_err(|_| store.damaged("a revision has no digest where one should be"));
+            digest.map(|bytes| bytes.map(Digest::from_bytes))
+        };
+        let object = object_ref(self.kind, tenant, &self.name).map_err(|bad| store.damaged(bad))?;
+        Ok(ObjectChange { object, before: digest(self.before)?, after: digest(self.after)? })
+    }
+}
+
+impl StoredPart {
+    pub(super) fn decoded(store: &Store, bytes: &[u8]) -> Result<Self, StoreError> {
+        Self::decode(bytes).map_err(|error| store.damaged(error))
+    }
+
+    /// Returns its changes, of which this tenant's objects are the subject.
+    pub(super) fn take_changes(&mut self, store: &Store, tenant: &str) -> Result<Vec<ObjectChange>, StoreError> {
+        std::mem::take(&mut self.changes).into_iter().map(|change| change.change(store, tenant)).collect()
+    }
+}
+
+/// The tables of revisions in a write transaction.
+pub(super) struct History<'t> {
+    store: &'t Store,
+    limits: HistoryLimits,
+    meta: Table<'t, &'static str, u64>,
+    parts: Table<'t, PartKey, &'static [u8]>,
+    order: Table<'t, (u64, &'static str), ()>,
+    shares: Table<'t, &'static str, Share>,
+}
+
+impl<'t> History<'t> {
+    pub(super) fn open(store: &'t Store, write: &'t WriteTransaction) -> Result<Self, StoreError> {
+        Ok(Self {
+            store,
+            limits: store.history,
+            meta: write.open_table(META).map_err(|e| store.failed(e))?,
+            parts: write.open_table(HISTORY).map_err(|e| store.failed(e))?,
+            order: write.open_table(ORDER).map_err(|e| store.failed(e))?,
+            shares: write.open_table(SHARES).map_err(|e| store.failed(e))?,
+        })
+    }
+
+    /// Sets the version of the desired state, and adds its revision. Its changes hold their contents already.
+    pub(super) fn add(
+        &mut self,
+        contents: &mut Contents<'_>,
+        number: u64,
+        signature: &Signature,
+        changes: &[ObjectChange],
+    ) -> Result<(), StoreError> {
+        self.meta.insert("version", number).map_err(|e| self.store.failed(e))?;
+        let mut by_tenant: BTreeMap<&TenantName, Vec<&ObjectChange>> = BTreeMap::new();
+        for change in changes {
+            by_tenant.entry(change.object.tenant()).or_default().push(change);
+        }
+        for (tenant, changes) in by_tenant {
+            self.add_part(contents, tenant, number, signature, &changes)?;
+            self.trim(contents, tenant, number)?;
+        }
+        Ok(())
+    }
+
+    fn add_part(
+        &mut self,
+        contents: &Contents<'_>,
+        tenant: &TenantName,
+        number: u64,
+        Signature { author, time }: &Signature,
+        changes: &[&ObjectChange],
+    ) -> Result<(), StoreError> {
+        let mut part = StoredPart {
+            author: author.name.clone(),
+            author_tenant: author.tenant.as_ref().map(TenantName::to_string),
+            time_unix_ms: time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+            bytes: 0,
+            changes: changes.iter().map(|change| StoredChange::from(*change)).collect(),
+        };
+        part.bytes = part.encoded_len() as u64;
+        for before in changes.iter().filter_map(|change| change.before) {
+            part.bytes += contents.size_bytes(&before)?;
+        }
+        let (name, bytes) = (tenant.as_str(), part.encode_to_vec());
+        self.parts.insert((name, number), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
+        self.order.insert((number, name), ()).map_err(|e| self.store.failed(e))?;
+        let (count, had, oldest, forgotten) = match self.share(name)? {
+            Some(share) => share,
+            None => (0, 0, number, self.total(FORGOTTEN)?),
+        };
+        let share = (count + 1, had + part.bytes, oldest, forgotten);
+        self.shares.insert(name, share).map_err(|e| self.store.failed(e))?;
+        self.set_total(PARTS, self.total(PARTS)? + 1)?;
+        self.set_total(PART_BYTES, self.total(PART_BYTES)? + part.bytes)
+    }
+
+    /// Forgets parts until there are no more than may be kept. Spares those of the revision with this number.
+    fn trim(&mut self, contents: &mut Contents<'_>, tenant: &TenantName, number: u64) -> Result<(), StoreError> {
+        loop {
+            let tenants = self.shares.len().map_err(|e| self.store.failed(e))?.max(1);
+            let (max, of): (u64, fn(&Share) -> u64) = match self.limits {
+                HistoryLimits { revisions, .. } if self.total(PARTS)? > revisions => {
+                    (revisions, |share: &Share| share.0)
+                }
+                HistoryLimits { bytes, .. } if self.total(PART_BYTES)? > bytes => (bytes, |share: &Share| share.1),
+                HistoryLimits { .. } => return Ok(()),
+            };
+            // With more tenants than revisions, each is sure of the latest.
+            let is_over = self.share(tenant.as_str())?.is_some_and(|own| of(&own) > (max / tenants).max(1));
+            let largest = if is_over { tenant.to_string() } else { self.largest(of)? };
+            if !self.forget_oldest(contents, &largest, number)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns the tenant that has most, and of several the one with the oldest part.
+    fn largest(&self, of: fn(&Share) -> u64) -> Result<String, StoreError> {
+        let mut largest = (0, u64::MAX, String::new());
+        for entry in self.shares.iter().map_err(|e| self.store.failed(e))? {
+            let (name, share) = entry.map_err(|e| self.store.failed(e))?;
+            let (has, oldest) = (of(&share.value()), share.value().2);
+            if (has, largest.1) > (largest.0, oldest) {
+                largest = (has, oldest, name.value().to_owned());
+            }
+        }
+        Ok(largest.2)
+    }
+
+    /// Forgets a tenant's oldest part. Returns whether there was one before the revision with this number.
+    pub(super) fn forget_oldest(
+        &mut self,
+        contents: &mut Contents<'_>,
+        tenant: &str,
+        number: u64,
+    ) -> Result<bool, StoreError> {
+        let Some((count, bytes, oldest, _)) = self.share(tenant)? else { return Ok(false) };
+        if oldest >= number {
+            return Ok(false);
+        }
+        let removed = self.parts.remove((tenant, oldest)).map_err(|e| self.store.failed(e))?;
+        let removed = removed.map(|bytes| StoredPart::decoded(self.store, bytes.value())).transpose()?;
+        let mut part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
+        self.order.remove((oldest, tenant)).map_err(|e| self.store.failed(e))?;
+        for change in part.take_changes(self.store, tenant)? {
+            for digest in [change.before, change.after].into_iter().flatten() {
+                contents.release(&digest)?;
+            }
+        }
+        match self.first_after(tenant, oldest)? {
+            Some(next) => {
+                let share = (count - 1, bytes.saturating_sub(part.bytes), next, oldest);
+                self.shares.insert(tenant, share).map_err(|e| self.store.failed(e))?;
+            }
+            None => {
+                self.shares.remove(tenant).map_err(|e| self.store.failed(e))?;
+                self.set_total(FORGOTTEN, self.total(FORGOTTEN)?.max(oldest))?;
+            }
+        }
+        self.set_total(PARTS, self.total(PARTS)?.saturating_sub(1))?;
+        self.set_total(PART_BYTES, self.total(PART_BYTES)?.saturating_sub(part.bytes))?;
+        Ok(true)
+    }
+
+    fn first_after(&self, tenant: &str, number: u64) -> Result<Option<u64>, StoreError> {
+        let mut parts = self.parts.range((tenant, number)..=(tenant, u64::MAX)).map_err(|e| self.store.failed(e))?;
+        let first = parts.next().transpose().map_err(|e| self.store.failed(e))?;
+        Ok(first.map(|(key, _)| key.value().1))
+    }
+
+    fn share(&self, tenant: &str) -> Result<Option<Share>, StoreError> {
+        Ok(self.shares.get(tenant).map_err(|e| self.store.failed(e))?.map(|share| share.value()))
+    }
+
+    fn total(&self, name: &'static str) -> Result<u64, StoreError> {
+        Ok(self.meta.get(name).map_err(|e| self.store.failed(e))?.map_or(0, |total| total.value()))
+    }
+
+    fn set_total(&mut self, name: &'static str, total: u64) -> Result<(), StoreError> {
+        self.meta.insert(name, total).map(drop).map_err(|e| self.store.failed(e))
+    }
+}

@@ -1,0 +1,351 @@
+//! Revisions in the store: what is kept, for how long, and what it keeps.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use redb::ReadableTableMetadata;
+
+use super::*;
+use crate::model::{Object, RevisionFilter};
+
+fn tenant(name: &str) -> TenantName {
+    name.parse().unwrap()
+}
+
+/// Returns a module of a tenant with one of the contents that a number stands for. No blob is needed for it.
+fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
+    let digest = Digest::of(&number.to_le_bytes());
+    Module { tenant: tenant.clone(), name: name.parse().unwrap(), digest, size_bytes: 10 }
+}
+
+fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
+    Change { modules: vec![numbered(tenant, name, number)], ..Change::default() }
+}
+
+/// Commits a change whose uploads are there.
+fn make(store: &Store, change: &Change) -> DesiredState {
+    let applied = store.load().unwrap().apply(change).unwrap();
+    store.commit(&applied, &signature()).unwrap();
+    applied.state
+}
+
+fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
+    Store::open_with(&folder.join("store"), HistoryLimits { revisions, bytes }).unwrap()
+}
+
+fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
+    let filter = RevisionFilter { tenant: tenant.cloned(), limit: 1000, ..RevisionFilter::default() };
+    store.revisions(Reader::Operator, &filter).unwrap().iter().map(|revision| revision.number).collect()
+}
+
+/// Checks that contents, references and needs are exactly what objects and kept revisions refer to.
+fn check_references(store: &Store) {
+    let checked = store.opened.read(|read| {
+        let mut expected: BTreeMap<Digest, u64> = BTreeMap::new();
+        let mut needs: BTreeMap<(String, Digest), u64> = BTreeMap::new();
+        let (mut parts, mut bytes) = (0, 0);
+        for entry in read.open_table(OBJECTS).unwrap().iter().unwrap() {
+            *expected.entry(Digest::from_bytes(*entry.unwrap().1.value())).or_default() += 1;
+        }
+        for entry in read.open_table(HISTORY).unwrap().iter().unwrap() {
+            let (key, value) = entry.unwrap();
+            let mut part = super::super::history::StoredPart::decoded(store, value.value())?;
+            (parts, bytes) = (parts + 1, bytes + part.bytes);
+            for change in part.take_changes(store, key.value().0)? {
+                for digest in [change.before, change.after].into_iter().flatten() {
+                    *expected.entry(digest).or_default() += 1;
+                }
+            }
+        }
+        let contents = read.open_table(CONTENTS).unwrap();
+        for digest in expected.keys() {
+            let object: Object = decoded(store, &contents, digest)?;
+            for (upload, _) in object.uploads() {
+                *needs.entry((object.name().tenant().to_string(), upload)).or_default() += 1;
+            }
+        }
+        assert_eq!(contents.len().unwrap(), expected.len() as u64, "nothing else is stored");
+        let references = read.open_table(REFERENCES).unwrap();
+        let found = references.iter().unwrap().map(|entry| {
+            let (digest, count) = entry.unwrap();
+            (Digest::from_bytes(*digest.value()), count.value())
+        });
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
+        let found = read.open_table(NEEDS).unwrap();
+        let found = found.iter().unwrap().map(|entry| {
+            let (key, count) = entry.unwrap();
+            ((key.value().0.to_owned(), Digest::from_bytes(*key.value().1)), count.value())
+        });
+        assert_eq!(found.collect::<BTreeMap<_, _>>(), needs);
+        let meta = read.open_table(META).unwrap();
+        let total = |name| meta.get(name).unwrap().unwrap().value();
+        assert_eq!((total(PARTS), total(PART_BYTES)), (parts, bytes));
+        assert_eq!(read.open_table(ORDER).unwrap().len().unwrap(), parts);
+        Ok(())
+    });
+    checked.unwrap();
+}
+
+#[test]
+fn a_change_and_its_revision_are_there_together_when_the_store_is_opened_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    commit(&store, &whole_change("m"));
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    let filter = RevisionFilter { limit: 10, ..RevisionFilter::default() };
+    let revisions = store.revisions(Reader::Operator, &filter).unwrap();
+    let [revision] = &revisions[..] else { panic!("{revisions:?}") };
+    assert_eq!((revision.number, &*revision.author, revision.time_unix_ms), (1, "alice", 1_000_000));
+    assert_eq!((revision.counts.created, revision.counts.total()), (3, 3));
+    let changes: Vec<String> = revision.changes.iter().map(|it| format!("{} {}", it.object, it.effect())).collect();
+    assert_eq!(changes, ["module demo/m created", "chain demo/echo created", "rule demo/ping created"]);
+    check_references(&store);
+}
+
+#[test]
+fn equal_objects_are_stored_once_however_often_they_return() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    for round in 0..20 {
+        make(&store, &set(&demo(), "m", round % 2));
+    }
+    let contents = store.opened.read(|read| Ok(read.open_table(CONTENTS).unwrap().len().unwrap())).unwrap();
+    assert_eq!(contents, 2);
+    check_references(&store);
+}
+
+#[test]
+fn the_oldest_revisions_go_first_and_earlier_states_are_refused_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 3, u64::MAX);
+    for number in 1..=5 {
+        make(&store, &set(&demo(), "m", number));
+    }
+    assert_eq!(numbers(&store, None), [5, 4, 3]);
+    let at = |number| store.objects_at(&demo(), Some(number)).unwrap().map(|objects| objects[0].uploads()[0].0);
+    assert_eq!(at(5), Ok(numbered(&demo(), "m", 5).digest));
+    assert_eq!(at(2), Ok(numbered(&demo(), "m", 2).digest), "what revision 3 replaced is kept with it");
+    assert_eq!(at(1), Err(NotKept::Forgotten(2)));
+    assert_eq!(at(6), Err(NotKept::NotYet(5)));
+    check_references(&store);
+}
+
+#[test]
+fn a_tenant_with_many_changes_pushes_out_no_revision_within_anothers_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 10, u64::MAX);
+    let (quiet, busy) = (tenant("quiet"), tenant("busy"));
+    for number in 0..5 {
+        make(&store, &set(&quiet, "m", number));
+    }
+    for number in 0..50 {
+        make(&store, &set(&busy, "m", number));
+    }
+    assert_eq!(numbers(&store, Some(&quiet)), [5, 4, 3, 2, 1]);
+    assert_eq!(numbers(&store, Some(&busy)), [55, 54, 53, 52, 51]);
+    assert_eq!(numbers(&store, None).len(), 10);
+    check_references(&store);
+}
+
+#[test]
+fn a_tenant_that_had_the_node_for_itself_makes_room_for_others_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 4, u64::MAX);
+    for number in 0..9 {
+        make(&store, &set(&tenant("first"), "m", number));
+    }
+    for number in 0..9 {
+        make(&store, &set(&tenant("second"), "m", number));
+    }
+    assert_eq!([tenant("first"), tenant("second")].map(|it| numbers(&store, Some(&it))), [[9, 8], [18, 17]]);
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        make(&store, &set(&tenant(name), "m", 0));
+    }
+    assert_eq!(numbers(&store, None), [24, 23, 22, 21], "with more tenants than revisions, the oldest go");
+    check_references(&store);
+}
+
+#[test]
+fn what_revisions_replaced_counts_with_its_uploads_until_there_is_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, 100 << 20);
+    for number in 0..10 {
+        let module = Module { size_bytes: 16 << 20, ..numbered(&demo(), "m", number) };
+        make(&store, &Change { modules: vec![module], ..Change::default() });
+    }
+    assert_eq!(numbers(&store, None), [10, 9, 8, 7, 6, 5], "each has replaced 16 MiB");
+    check_references(&store);
+}
+
+#[test]
+fn a_revision_that_alone_is_larger_than_all_may_be_is_kept_until_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, 1 << 20);
+    make(
+        &store,
+        &Change { modules: vec![Module { size_bytes: 9 << 20, ..numbered(&demo(), "m", 0) }], ..Change::default() },
+    );
+    make(&store, &set(&demo(), "m", 1));
+    assert_eq!(numbers(&store, None), [2]);
+    make(&store, &set(&demo(), "m", 2));
+    assert_eq!(numbers(&store, None), [3]);
+    check_references(&store);
+}
+
+#[test]
+fn revisions_are_listed_by_tenant_kind_name_and_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let (a, b) = (tenant("a"), tenant("b"));
+    make(&store, &Change { modules: vec![numbered(&a, "m", 0), numbered(&b, "m", 0)], ..Change::default() });
+    make(&store, &set(&a, "n", 0));
+    make(&store, &set(&b, "m", 1));
+    let list = |filter: RevisionFilter| {
+        let revisions =
+            store.revisions(Reader::Operator, &RevisionFilter { limit: filter.limit.max(1), ..filter }).unwrap();
+        revisions.iter().map(|it| (it.number, it.counts.total())).collect::<Vec<_>>()
+    };
+    let all = RevisionFilter { limit: 9, ..RevisionFilter::default() };
+    assert_eq!(list(all.clone()), [(3, 1), (2, 1), (1, 2)]);
+    assert_eq!(list(RevisionFilter { tenant: Some(a), ..all.clone() }), [(2, 1), (1, 1)]);
+    assert_eq!(list(RevisionFilter { name: Some("m".into()), ..all.clone() }), [(3, 1), (1, 2)]);
+    assert_eq!(list(RevisionFilter { kind: Some("chain"), ..all.clone() }), []);
+    assert_eq!(list(RevisionFilter { limit: 2, ..all.clone() }), [(3, 1), (2, 1)]);
+    assert_eq!(list(RevisionFilter { before: Some(2), ..all }), [(1, 2)]);
+}
+
+#[test]
+fn a_tenant_is_not_told_which_operator_made_a_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    let applied = store.load().unwrap().apply(&set(&demo(), "m", 0)).unwrap();
+    store.commit(&applied, &Signature { author: Author::operator("uid 0 (operator)"), time: at(1000) }).unwrap();
+    let filter = RevisionFilter { limit: 1, ..RevisionFilter::default() };
+    let author = |reader| store.revisions(reader, &filter).unwrap()[0].author.clone();
+    assert_eq!([Reader::Operator, Reader::Tenant].map(author), ["uid 0 (operator)", "the operator"]);
+}
+
+#[test]
+fn uploads_stay_as_long_as_a_kept_revision_needs_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 2, u64::MAX);
+    for name in ["a", "b", "c"] {
+        let module = Module { name: "m".parse().unwrap(), ..module(name) };
+        store.put_upload(&demo(), &module.digest, &wasm(name), at(1000)).unwrap();
+        make(&store, &Change { modules: vec![module], ..Change::default() });
+    }
+    // Revision 1 is forgotten; revision 2 replaced a by b.
+    assert_eq!(store.collect_garbage(at(100_000)).unwrap(), []);
+    make(&store, &set(&demo(), "other", 0));
+    assert_eq!(store.collect_garbage(at(100_000)).unwrap(), [module("a").digest]);
+}
+
+#[test]
+fn the_oldest_revisions_give_way_to_uploads_and_none_does_in_vain() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("store")).unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let module = Module { name: "m".parse().unwrap(), ..module(name) };
+        store.put_upload(&demo(), &module.digest, &wasm(name), at(1000)).unwrap();
+        make(&store, &Change { modules: vec![module], ..Change::default() });
+    }
+    let fits = |max| move |uploads: &[StoredUpload]| uploads.len() <= max;
+    assert!(!store.forget_until(&demo(), at(1001), fits(2)).unwrap(), "all are of the last hour");
+    assert!(!store.forget_until(&demo(), at(9000), fits(0)).unwrap(), "one is in use");
+    assert_eq!(numbers(&store, None), [4, 3, 2, 1]);
+    assert!(store.forget_until(&demo(), at(9000), fits(3)).unwrap());
+    assert_eq!(numbers(&store, None), [4, 3], "revision 2 was the last that needed a");
+    assert_eq!(store.uploads().unwrap().len(), 3);
+    check_references(&store);
+}
+
+/// What happens to the store.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A module of a tenant gets a content.
+    Set(usize, usize, u64),
+    /// Modules of both tenants get one, in one change.
+    SetBoth(usize, u64),
+    /// A module of a tenant is deleted, if it is there.
+    Delete(usize, usize),
+    /// A tenant's modules become what they were some revisions ago, if that is known.
+    Return(usize, u64),
+    /// The store is opened again.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..2_usize, 0..3_usize, 0..3_u64).prop_map(|(tenant, name, number)| Step::Set(tenant, name, number)),
+        1 => (0..3_usize, 0..3_u64).prop_map(|(name, number)| Step::SetBoth(name, number)),
+        2 => (0..2_usize, 0..3_usize).prop_map(|(tenant, name)| Step::Delete(tenant, name)),
+        2 => (0..2_usize, 0..6_u64).prop_map(|(tenant, ago)| Step::Return(tenant, ago)),
+        1 => Just(Step::Restart),
+    ];
+    proptest::collection::vec(step, 1..25)
+}
+
+/// Returns the change that makes one list of objects the other.
+fn change_to(now: &[Object], wanted: &[Object]) -> Change {
+    let mut change = Change::default();
+    wanted.iter().for_each(|object| change.set(object));
+    let gone = now.iter().map(Object::name).filter(|name| !wanted.iter().any(|it| it.name() == *name));
+    change.delete = gone.collect();
+    change
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_kept_revision_is_the_state_that_was_acknowledged_with_it(steps in steps(), revisions in 2..12_u64) {
+        const NAMES: [&str; 3] = ["m", "n", "o"];
+        let folder = tempfile::tempdir().unwrap();
+        let tenants = [tenant("a"), tenant("b")];
+        let mut store = opened(folder.path(), revisions, u64::MAX);
+        let mut states = vec![DesiredState::default()];
+        for step in steps {
+            let now = states.last().unwrap();
+            let change = match step {
+                Step::Set(tenant, name, number) => set(&tenants[tenant], NAMES[name], number),
+                Step::SetBoth(name, number) => {
+                    let modules = tenants.iter().map(|tenant| numbered(tenant, NAMES[name], number)).collect();
+                    Change { modules, ..Change::default() }
+                }
+                Step::Delete(tenant, name) => {
+                    let module = ObjectRef::from(&numbered(&tenants[tenant], NAMES[name], 0));
+                    Change { delete: now.object(&module).map(|_| module).into_iter().collect(), ..Change::default() }
+                }
+                Step::Return(tenant, ago) => {
+                    let number = now.version().saturating_sub(ago);
+                    match store.objects_at(&tenants[tenant], Some(number)).unwrap() {
+                        Ok(wanted) => change_to(&now.objects_of(&tenants[tenant]), &wanted),
+                        Err(_) => continue,
+                    }
+                }
+                Step::Restart => {
+                    drop(store);
+                    store = opened(folder.path(), revisions, u64::MAX);
+                    Change::default()
+                }
+            };
+            let applied = now.apply(&change).unwrap();
+            if applied.changed() {
+                store.commit(&applied, &signature()).unwrap();
+                states.push(applied.state);
+            }
+        }
+        prop_assert_eq!(&store.load().unwrap(), states.last().unwrap());
+        for (number, state) in states.iter().enumerate() {
+            for tenant in &tenants {
+                if let Ok(objects) = store.objects_at(tenant, Some(number as u64)).unwrap() {
+                    let by_name = |objects: Vec<Object>| objects.into_iter().map(|it| (it.name(), it)).collect::<BTreeMap<_, _>>();
+                    prop_assert_eq!(by_name(objects), by_name(state.objects_of(tenant)), "revision {}", number);
+                }
+            }
+        }
+        check_references(&store);
+    }
+}
