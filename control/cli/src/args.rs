@@ -2,6 +2,7 @@
 
 mod cert;
 mod context;
+mod revisions;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use pinion_control::model::{self, ChainName, FieldName, KeyName, ModelName, Tena
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
+pub(crate) use self::revisions::{History, Rollout, Terms, Timeout, Waiting};
 use crate::contexts::{ContextName, Wanted};
 
 /// Manages a Pinion node: brings tenants, modules, keys, models, chains and rules to it, and shows its state
@@ -155,7 +157,39 @@ pub(crate) enum Command {
         /// the nearest one above
         #[arg(long = "file", visible_alias = "manifest-path", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        terms: Terms,
+        #[command(flatten)]
+        waiting: Waiting,
     },
+    /// Show how objects would change by an apply, or have changed between revisions
+    ///
+    /// With --file, compares what manifests say with what the node has; objects that only the node has are left out. With
+    /// revisions, compares all objects of a tenant at the first one with those at the second, or with those of now. The
+    /// exit status is 0 if there is no difference, 1 if there is one, and larger after an error. Output on a terminal has
+    /// colours, unless NO_COLOR is set.
+    Diff {
+        /// Manifests, or folders of them. By default, without revisions, the pinion.toml of this folder, or of the nearest
+        /// one above
+        #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with_all = ["first", "tenant"])]
+        files: Vec<PathBuf>,
+        /// The revision to compare with; see pinion history
+        #[arg(value_name = "REVISION")]
+        first: Option<u64>,
+        /// The revision that is compared with it; by default what is there now
+        #[arg(value_name = "REVISION")]
+        second: Option<u64>,
+        #[command(flatten)]
+        owner: Owner,
+    },
+    /// Show the revisions: what was changed, when and by whom
+    ///
+    /// Each apply, delete and undo that changed something is a revision. The node keeps the latest ones. Between a tenant's
+    /// revisions lie the numbers of other tenants'.
+    History(History),
+    /// Return to earlier revisions, and wait until the latest one is in force
+    #[command(subcommand)]
+    Rollout(Rollout),
     /// Upload modules, keys and models without changing anything else
     ///
     /// The node validates the bytes, keeps them for their tenant, and identifies them by their digest, which is
@@ -222,6 +256,8 @@ pub(crate) enum Command {
         files: Vec<PathBuf>,
         #[command(flatten)]
         owner: Owner,
+        #[command(flatten)]
+        terms: Terms,
     },
     /// Call a chain or a module with a message, and print its answer
     ///

@@ -8,13 +8,16 @@ mod context;
 mod delete;
 mod describe;
 mod dev;
+mod diff;
 mod get;
+mod history;
 mod invoke;
 mod logs;
 mod metrics;
 mod new;
 mod progress;
 mod push;
+mod rollout;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +31,8 @@ use pinion_control::metrics::MetricFilter;
 use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, ModelName, TenantName};
 
 pub(crate) use self::cert::CertError;
-use crate::args::{Args, Command, CommandLine, Format, Scope};
+pub(crate) use self::diff::Differs;
+use crate::args::{Args, Command, CommandLine, Format, Rollout, Scope, Terms};
 use crate::contexts::Target;
 use crate::output;
 
@@ -155,7 +159,22 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
             };
             check::run(target, &check::builder(builder)?, &files, &wishes, output)
         }
-        Command::Apply { files } => apply::run(target, &or_own_manifest(files)?, output).await,
+        Command::Apply { files, terms, waiting } => {
+            apply::run(target, &or_own_manifest(files)?, terms, waiting, output).await
+        }
+        Command::Diff { first: Some(first), second, owner, .. } => {
+            diff::revisions(target, &target.tenant_or(owner.tenant), first, second, output).await
+        }
+        Command::Diff { files, .. } => diff::manifests(target, &or_own_manifest(files)?, output).await,
+        Command::History(mut history) => {
+            let (tenant, all_tenants) = (history.scope.tenant.take(), history.scope.all_tenants);
+            let tenant = shown_tenant(target, Scope { tenant, all_tenants });
+            history::run(&mut target.connect().await?, tenant, history, output).await
+        }
+        Command::Rollout(Rollout::Undo { to_revision, owner, terms, waiting }) => {
+            rollout::undo(target, to_revision, owner, terms, waiting, output).await
+        }
+        Command::Rollout(Rollout::Status { timeout }) => rollout::status(target, timeout, output).await,
         Command::Push { module: Some(module), tenant, .. } => push::file(target, &module, tenant, output).await,
         Command::Push { module: None, manifest, .. } => push::run(target, &own_manifest(manifest.file)?, output).await,
         Command::Dev(dev) => dev::run(target.tenant_or(None), *dev, output).await,
@@ -167,13 +186,13 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
             let tenant = target.tenant_or(owner.tenant);
             describe::run(&mut target.connect().await?, kind, name, tenant, output).await
         }
-        Command::Delete { kind, name, files, owner } => {
+        Command::Delete { kind, name, files, owner, terms } => {
             let objects = match kind.zip(name) {
                 Some((kind, name)) => vec![delete::object(kind, name, target.tenant_or(owner.tenant))?],
                 None => read_manifests(&target.tenant_or(None), &files)?.objects(),
             };
-            let changed = target.connect().await?.delete(&objects).await?;
-            print_changed(&changed, output)
+            let changed = target.connect().await?.delete_with(&objects, terms.into()).await?;
+            print_changed(&changed, Done::of(terms), output)
         }
         Command::Invoke { function, data, file, timeout } => {
             let payload = invoke::payload(data, file.as_deref())?;
@@ -236,12 +255,26 @@ fn read_manifests(tenant: &TenantName, files: &[PathBuf]) -> anyhow::Result<Bund
     Ok(bundle)
 }
 
+/// Whether a change was made, or only checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Really,
+    DryRun,
+}
+
+impl Done {
+    fn of(terms: Terms) -> Self {
+        if terms.dry_run { Self::DryRun } else { Self::Really }
+    }
+}
+
 /// Prints `chain/echo created`, one line for each object.
-fn print_changed(changed: &Changed, format: Format) -> anyhow::Result<()> {
+fn print_changed(changed: &Changed, done: Done, format: Format) -> anyhow::Result<()> {
     if format == Format::Json {
         return output::json(changed);
     }
+    let note = if done == Done::DryRun { " (dry run)" } else { "" };
     changed.outcomes.iter().try_for_each(|outcome| {
-        output::print(&format!("{}/{} {}", outcome.object.kind(), outcome.object.name(), outcome.effect))
+        output::print(&format!("{}/{} {}{note}", outcome.object.kind(), outcome.object.name(), outcome.effect))
     })
 }

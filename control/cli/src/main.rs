@@ -25,6 +25,8 @@ use pinion_control::model::BadName;
 const BAD_INPUT: u8 = 2;
 /// Any other failure.
 const FAILURE: u8 = 1;
+/// `pinion diff` found a difference. After an error its status is larger.
+const DIFFERENT: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -32,12 +34,14 @@ async fn main() -> ExitCode {
         Ok(command_line) => command_line,
         Err(error) => return print_usage(&error),
     };
+    let is_diff = matches!(command_line.args.command, args::Command::Diff { .. });
     match commands::run(command_line).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<commands::Differs>() => ExitCode::from(DIFFERENT),
         Err(error) => {
             output::say(&output::error(&error));
-            ExitCode::from(exit_code(&error))
+            ExitCode::from(if is_diff { BAD_INPUT } else { exit_code(&error) })
         }
     }
 }

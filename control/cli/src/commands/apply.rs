@@ -6,23 +6,30 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use pinion_control::Client;
-use pinion_control::control::{ApplyRequest, Changed, NamedUpload};
+use pinion_control::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload};
 use pinion_control::manifest::Contents;
 use pinion_control::model::Digest;
 
-use super::{check, print_changed, progress, read_manifests};
-use crate::args::Format;
+use super::{Done, check, print_changed, progress, read_manifests, rollout};
+use crate::args::{Format, Terms, Waiting};
 use crate::contexts::Target;
 
-pub(super) async fn run(target: &Target, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
+pub(super) async fn run(
+    target: &Target,
+    files: &[PathBuf],
+    terms: Terms,
+    waiting: Waiting,
+    format: Format,
+) -> anyhow::Result<()> {
     let contents = read_manifests(&target.tenant_or(None), files)?.load()?;
-    let client = target.connect().await?;
-    let changed = progress::shown_during(&target.address, apply(client, contents)).await?;
-    print_changed(&changed, format)
+    let mut client = target.connect().await?;
+    let changed = progress::shown_during(&target.address, apply(client.clone(), contents, terms.into())).await?;
+    rollout::wait_for(&mut client, changed.version, terms, waiting).await?;
+    print_changed(&changed, Done::of(terms), format)
 }
 
 /// Uploads the modules, files, keys and models, and makes the change.
-pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Result<Changed> {
+pub(super) async fn apply(mut client: Client, contents: Contents, options: ChangeOptions) -> anyhow::Result<Changed> {
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
         let files_of = check::files_of(&files);
@@ -52,5 +59,6 @@ pub(super) async fn apply(mut client: Client, contents: Contents) -> anyhow::Res
         models.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }
     let (tenants, chains, rules) = (contents.tenants, contents.chains, contents.rules);
-    Ok(client.apply(ApplyRequest { tenants, modules, keys, models, chains, rules }).await?)
+    let request = ApplyRequest { tenants, modules, keys, models, chains, rules, deletes: Vec::new(), options };
+    Ok(client.apply(request).await?)
 }

@@ -1,0 +1,151 @@
+//! Tests of what the built `pinion` command does with revisions, against a control plane with a fake data plane.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::process::Output;
+
+use support::{Served, wasm};
+use tokio::process::Command;
+
+const MANIFEST: &str = r#"version = "pinion.v1"
+tenant = "demo"
+
+[[module]]
+name = "icmp-echo"
+path = "echo.wasm"
+
+[[chain]]
+name = "echo"
+stage = [{ module = "icmp-echo", config = "hello" }]
+
+[[rule]]
+name = "ping"
+priority = 100
+policy = "per-client"
+chain = "echo"
+match = { destination = "10.77.0.2", protocol = "icmp" }
+"#;
+
+async fn pinion(served: &Served, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    command.env("PINION_SOCKET", &served.socket).args(arguments).output().await.unwrap()
+}
+
+/// Runs the command, which must end with this status, and returns its output and errors.
+async fn ends(served: &Served, status: i32, arguments: &[&str]) -> String {
+    let output = pinion(served, arguments).await;
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {text}");
+    text
+}
+
+/// Writes the manifest and its module beside the server's files.
+fn write(served: &Served, text: &str) -> String {
+    fs::write(served.folder.path().join("echo.wasm"), wasm("echo")).unwrap();
+    let path = served.folder.path().join("demo.toml");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// Returns the lines of a table as words, without those of the columns with times and users.
+fn rows(table: &str) -> Vec<String> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        format!("{}: {}", cells[0], cells[3])
+    };
+    table.lines().map(row).collect()
+}
+
+#[tokio::test]
+async fn history_lists_what_was_changed_latest_first() {
+    let served = Served::start().await;
+    assert_eq!(ends(&served, 0, &["history"]).await, "There is no revision.\n");
+    let manifest = write(&served, MANIFEST);
+    ends(&served, 0, &["apply", "-f", &manifest]).await;
+    let manifest = write(&served, &MANIFEST.replace("hello", "other"));
+    ends(&served, 0, &["apply", "-f", &manifest]).await;
+    ends(&served, 0, &["delete", "rule", "ping", "--tenant", "demo"]).await;
+    let first = "1: module/demo/icmp-echo created, chain/demo/echo created, rule/demo/ping created";
+    let third = "3: rule/demo/ping deleted";
+    assert_eq!(
+        rows(&ends(&served, 0, &["history"]).await),
+        ["REVISION: CHANGES", third, "2: chain/demo/echo configured", first]
+    );
+    assert_eq!(
+        rows(&ends(&served, 0, &["history", "rule/ping", "--tenant", "demo"]).await),
+        ["REVISION: CHANGES", "3: rule/ping deleted", "1: rule/ping created"]
+    );
+    let page = rows(&ends(&served, 0, &["history", "--before", "3", "--limit", "1"]).await);
+    assert_eq!(page[1..], ["2: chain/demo/echo configured"]);
+    let json: serde_json::Value =
+        serde_json::from_str(&ends(&served, 0, &["history", "chains", "-o", "json"]).await).unwrap();
+    assert_eq!(json[0]["number"], 2);
+    assert_eq!(json[0]["changes"][0]["kind"], "chain");
+    assert!(json[0]["author"].as_str().unwrap().ends_with("(operator)"));
+    assert!(ends(&served, 2, &["history", "thing/x"]).await.contains("the kinds are tenant, module"));
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn diff_tells_by_its_exit_status_whether_there_are_differences() {
+    let served = Served::start().await;
+    let manifest = write(&served, MANIFEST);
+    let new = ends(&served, 1, &["diff", "-f", &manifest]).await;
+    assert!(new.contains("--- /dev/null\n+++ rule demo/ping (the manifest)\n"), "{new}");
+    ends(&served, 0, &["apply", "-f", &manifest]).await;
+    assert_eq!(ends(&served, 0, &["diff", "-f", &manifest]).await, "");
+    let manifest = write(&served, &MANIFEST.replace("priority = 100", "priority = 50"));
+    let expected = "--- rule demo/ping (the node)\n+++ rule demo/ping (the manifest)\n";
+    let changed = ends(&served, 1, &["diff", "-f", &manifest]).await;
+    assert!(changed.starts_with(expected) && changed.contains("\n-priority = 100\n+priority = 50\n"), "{changed}");
+    ends(&served, 0, &["apply", "-f", &manifest]).await;
+    let between = ends(&served, 1, &["diff", "1", "2", "--tenant", "demo"]).await;
+    assert!(between.starts_with("--- rule demo/ping (revision 1)\n+++ rule demo/ping (revision 2)\n"), "{between}");
+    assert_eq!(ends(&served, 0, &["diff", "2", "--tenant", "demo"]).await, "");
+    let unknown = ends(&served, 2, &["diff", "7", "--tenant", "demo"]).await;
+    assert_eq!(unknown, "error: there is no revision 7 yet: the latest is 2\n");
+    ends(&served, 2, &["diff", "-f", "/nowhere.toml"]).await;
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn an_undo_returns_to_the_revision_before_or_to_the_one_that_is_named() {
+    let served = Served::start().await;
+    let manifest = write(&served, MANIFEST);
+    ends(&served, 0, &["apply", "-f", &manifest]).await;
+    let manifest = write(&served, &MANIFEST.replace("priority = 100", "priority = 50"));
+    ends(&served, 0, &["apply", "-f", &manifest, "--wait"]).await;
+    let undo = ["rollout", "undo", "--tenant", "demo"];
+    assert_eq!(ends(&served, 0, &[&undo[..], &["--dry-run"]].concat()).await, "rule/ping configured (dry run)\n");
+    assert_eq!(ends(&served, 0, &undo).await, "rule/ping configured\n");
+    assert_eq!(ends(&served, 0, &["diff", "1", "--tenant", "demo"]).await, "");
+    let same = ends(&served, 0, &[&undo[..], &["--to-revision", "1"]].concat()).await;
+    assert_eq!(same, "Tenant demo is as it was at revision 1 already.\n");
+    let all = ends(&served, 0, &[&undo[..], &["--to-revision", "0", "-o", "json"]].concat()).await;
+    let json: serde_json::Value = serde_json::from_str(&all).unwrap();
+    assert_eq!((&json["version"], &json["restored"]), (&4.into(), &0.into()));
+    assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json"]).await, "[]\n");
+    assert_eq!(ends(&served, 0, &["rollout", "status"]).await, "revision 4 is in force\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn dry_runs_change_nothing_and_outdated_changes_are_bad_input() {
+    let served = Served::start().await;
+    let manifest = write(&served, MANIFEST);
+    let planned = "module/icmp-echo created (dry run)\nchain/echo created (dry run)\nrule/ping created (dry run)\n";
+    assert_eq!(ends(&served, 0, &["apply", "-f", &manifest, "--dry-run"]).await, planned);
+    assert_eq!(ends(&served, 0, &["get", "chains", "-o", "json"]).await, "[]\n");
+    ends(&served, 0, &["apply", "-f", &manifest, "--expected-revision", "0"]).await;
+    let outdated = ends(&served, 2, &["delete", "-f", &manifest, "--expected-revision", "0"]).await;
+    assert!(
+        outdated.starts_with("error: the request expects revision 0, and revision 1 has changed objects"),
+        "{outdated}"
+    );
+    let planned = ends(&served, 0, &["delete", "rule", "ping", "--tenant", "demo", "--dry-run"]).await;
+    assert_eq!(planned, "rule/ping deleted (dry run)\n");
+    ends(&served, 0, &["delete", "-f", &manifest, "--expected-revision", "1"]).await;
+    served.stop().await;
+}
