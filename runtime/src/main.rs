@@ -148,7 +148,7 @@ fn run(arguments: &Arguments, log: &NodeLog, supervised: Option<&Supervised>) ->
         .mode(0o700)
         .create(state_dir)
         .with_context(|| state_dir.display().to_string())?;
-    let store = Arc::new(Store::open(&state_dir.join("pinion.redb"))?);
+    let store = Arc::new(Store::open_with(&state_dir.join("pinion.redb"), config.history_limits())?);
     if let Some(Supervised { link, .. }) = supervised {
         supervised::send(link.as_fd(), &Request::Opening, &[])?;
     }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use pinion_control::document::{self, Fault, line_of, whole_number};
-use pinion_control::model::{PortName, Tenant};
+use pinion_control::model::{HistoryLimits, PortName, Tenant};
 use pinion_gateway::gateway::PORTS_MAX;
 use pinion_gateway::invoke::INVOKE_PORT;
 use serde::Deserialize;
@@ -99,6 +99,10 @@ pub struct Limits {
     pub signatures_per_second: u32,
     /// Most jobs of each tenant, of each kind of offload threads, that wait or are under way.
     pub jobs_max: u32,
+    /// Most revisions of the desired state that the store keeps, each counted once for each tenant that it touched.
+    pub history_revisions: u32,
+    /// Most bytes of these, with the objects and uploads that they replaced, in MiB.
+    pub history_mib: u32,
 }
 
 impl Default for Limits {
@@ -114,6 +118,8 @@ impl Default for Limits {
             clock_step_us: CLOCK_STEP_US,
             signatures_per_second: 10_000,
             jobs_max: 1024,
+            history_revisions: 1000,
+            history_mib: 512,
         }
     }
 }
@@ -143,6 +149,9 @@ fn bounds(key: &str) -> Option<RangeInclusive<u64>> {
         "limits.clock_step_us" => 1..=10_000,
         "limits.signatures_per_second" => 1..=1_000_000,
         "limits.jobs_max" => 1..=FWPS_MAX as u64,
+        "limits.history_revisions" => 16..=100_000,
+        // Up to 64 GiB.
+        "limits.history_mib" => 1..=1 << 16,
         // As the kernel counts users; root is refused with a sentence of its own.
         "confinement.builder_user" => 0..=u64::from(u32::MAX) - 1,
         "port.mtu_bytes" => 576..=u64::from(MTU_BYTES_MAX),
@@ -273,6 +282,13 @@ impl NodeConfig {
         CpuGrants { default, by_name: BTreeMap::new() }
     }
 
+    /// Returns how many revisions the store keeps.
+    #[must_use]
+    pub fn history_limits(&self) -> HistoryLimits {
+        let Limits { history_revisions, history_mib, .. } = self.limits;
+        HistoryLimits { revisions: history_revisions.into(), bytes: u64::from(history_mib) << 20 }
+    }
+
     /// Returns how much each tenant may ask of the offload threads, by their kinds.
     #[must_use]
     pub fn offload_limits(&self) -> [offload::Limits; Kind::ALL.len()] {
@@ -295,6 +311,8 @@ impl NodeConfig {
             clock_step_us,
             signatures_per_second,
             jobs_max,
+            history_revisions,
+            history_mib,
         } = self.limits;
         within("", "quantum_us", Some(self.quantum_us))?;
         self.api.check()?;
@@ -308,6 +326,8 @@ impl NodeConfig {
         within("", "limits.clock_step_us", Some(clock_step_us))?;
         within("", "limits.signatures_per_second", Some(signatures_per_second))?;
         within("", "limits.jobs_max", Some(jobs_max))?;
+        within("", "limits.history_revisions", Some(history_revisions))?;
+        within("", "limits.history_mib", Some(history_mib))?;
         self.confinement.check()?;
         for (i, tenant) in self.tenants.iter().enumerate() {
             let name = &tenant.name;

@@ -29,6 +29,8 @@ fn the_example_configuration_is_valid_and_shows_the_defaults() {
     assert_eq!(example.limits.clock_step_us, minimal.limits.clock_step_us);
     assert_eq!(example.limits.signatures_per_second, minimal.limits.signatures_per_second);
     assert_eq!(example.limits.jobs_max, minimal.limits.jobs_max);
+    assert_eq!(example.history_limits(), minimal.history_limits());
+    assert_eq!(minimal.history_limits(), HistoryLimits::default());
     assert_eq!(example.cores, minimal.cores);
     assert_eq!(example.memory_cgroup, minimal.memory_cgroup);
     assert_eq!(example.confinement, minimal.confinement);
@@ -186,7 +188,7 @@ fn wrong_types_and_duplicate_keys_are_named_with_their_line_and_path() {
         (format!("{PORT}[[port]]\nname = \"wan\"\n"), "4: port: missing key `device`"),
         (
             format!("{PORT}[limits]\nfwps = 1\n"),
-            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `state_mib`, `keep_alive_max_s`, `clock_step_us`, `signatures_per_second`, `jobs_max`",
+            "5: limits: unknown key `fwps`, expected one of `fwps_max`, `flows_max`, `buffers`, `tenant_memory_mib`, `tenant_state_mib`, `state_mib`, `keep_alive_max_s`, `clock_step_us`, `signatures_per_second`, `jobs_max`, `history_revisions`, `history_mib`",
         ),
     ];
     for (text, expected) in cases {
