@@ -316,7 +316,7 @@ fn the_first_tenants_are_a_revision_of_the_configuration() {
 /// What happens to a control plane.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A chain gets a configuration, or one that is refused.
+    /// A chain gets a configuration, or one that is refused. So is any chain once the module is undone.
     Apply(usize, Option<u8>),
     /// A chain is deleted, if it is there.
     Delete(usize),
@@ -373,7 +373,8 @@ proptest! {
             let made = match step {
                 Step::Apply(name, config) => {
                     let config = config.map_or(REFUSED_CONFIG.to_vec(), |byte| vec![byte]);
-                    let is_refused = config == REFUSED_CONFIG;
+                    let has_module = state_of(&control).keys().any(|object| object.kind() == "module");
+                    let is_refused = config == REFUSED_CONFIG || !has_module;
                     let object = Object::Chain(Arc::new(chain(name, config.clone())));
                     let made = control.apply(chains_only(vec![chain(name, config)])).map(|changed| changed.version);
                     prop_assert_eq!(made.is_err(), is_refused);

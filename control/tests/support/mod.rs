@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use pinion_control::control::NamedUpload;
@@ -438,6 +438,7 @@ pub struct Served {
     pub folder: tempfile::TempDir,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+    store: Weak<Store>,
 }
 
 impl Served {
@@ -464,6 +465,7 @@ impl Served {
     async fn start_so(folder: tempfile::TempDir, change: impl FnOnce(Server) -> Server) -> Self {
         let node = Arc::new(TestNode::default());
         let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
+        let kept = Arc::downgrade(&store);
         let control = Arc::new(Control::open(store, node.clone()).unwrap());
         let socket = folder.path().join("pinion.sock");
         let server = change(Server::bind(&socket).unwrap());
@@ -472,13 +474,17 @@ impl Served {
             let shutdown = async move { drop(stopped.await) };
             server.serve(control, shutdown).await.unwrap();
         });
-        Self { node, socket, folder, stop, serving }
+        Self { node, socket, folder, stop, serving, store: kept }
     }
 
-    /// Shuts down and returns the folder.
+    /// Shuts down and returns the folder, once nothing has the store open any more: garbage may still be collected after the
+    /// last answer.
     pub async fn stop(self) -> tempfile::TempDir {
         drop(self.stop);
         self.serving.await.unwrap();
+        while self.store.strong_count() > 0 {
+            tokio::task::yield_now().await;
+        }
         self.folder
     }
 }
