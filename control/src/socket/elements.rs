@@ -214,6 +214,9 @@ mod tests {
             keys: vec![proto::Key::default(); 2],
             models: vec![proto::Model::default(); 2],
             tenants: vec![],
+            deletes: vec![proto::ObjectRef::default(); 3],
+            expected_revision: Some(1),
+            dry_run: true,
         }
     }
 
@@ -221,7 +224,7 @@ mod tests {
     fn elements_of_all_depths_are_counted_however_the_bytes_are_divided() {
         let message = change().encode_to_vec();
         // Two chains have three stages, each with two outputs, a grant, a key and a model, and two ports.
-        let expected = 5 + 2 + 2 + 1 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2);
+        let expected = 5 + 2 + 2 + 1 + 3 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2);
         for part_bytes in [1, 2, 3, 7, message.len()] {
             let elements = read(&message, part_bytes).unwrap();
             assert_eq!(elements.count, expected, "in parts of {part_bytes} bytes");

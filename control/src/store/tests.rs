@@ -160,7 +160,7 @@ fn an_upload_belongs_to_the_tenant_that_made_it() {
 fn garbage_is_every_upload_that_no_module_names_and_that_is_old_enough() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
-    let state = commit(&store, &whole_change("m"));
+    commit(&store, &whole_change("m"));
     store.put_upload(&demo(), &module("unused").digest, &wasm("unused"), at(1000)).unwrap();
     store.put_upload(&demo(), &module("fresh").digest, &wasm("fresh"), at(4000)).unwrap();
     store.put_upload(&"other".parse().unwrap(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
@@ -181,7 +181,7 @@ fn garbage_is_every_upload_that_no_module_names_and_that_is_old_enough() {
 fn uploads_are_listed_until_a_module_names_them_or_their_hour_is_over() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
-    let state = commit(&store, &whole_change("m"));
+    commit(&store, &whole_change("m"));
     store.put_upload(&demo(), &module("m").digest, &wasm("m"), at(1000)).unwrap();
     store.put_upload(&demo(), &module("next").digest, &wasm("next"), at(1000)).unwrap();
     let (digest, size_bytes) = (module("next").digest, wasm("next").len() as u64);
