@@ -59,8 +59,11 @@ impl TickInterval {
         }
         let rare = if seen == Seen::Overdue { self.rare / 2 } else { self.rare + self.rare / GROWTH_SHARE };
         self.rare = rare.clamp(RARE_MIN, RARE_MAX);
-        let (interval, share) =
-            if self.pressed_ns.is_some() { (self.often, COST_SHARE) } else { (self.often.max(self.rare), CALM_COST_SHARE) };
+        let (interval, share) = if self.pressed_ns.is_some() {
+            (self.often, COST_SHARE)
+        } else {
+            (self.often.max(self.rare), CALM_COST_SHARE)
+        };
         interval.max((cost * share).min(RARE_MAX))
     }
 }

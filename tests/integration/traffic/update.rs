@@ -118,6 +118,37 @@ fn a_shared_instance_is_replaced_at_once_and_no_packet_is_lost() {
     assert_eq!(bed.node.cli().chain_status(TENANT, "echo")["drops"], Value::Array(Vec::new()));
 }
 
+/// Applies versions 1 and 2 in turns, and goes back to the one before after each tenth: a hundred changes of the version.
+fn swap_a_hundred_times(bed: &Bed, policy: &str, more: &str) {
+    for swap in 0..100 {
+        if swap % 10 == 9 {
+            bed.node.cli().run(&["rollout", "undo", "--tenant", TENANT]);
+        } else {
+            bed.node.apply(version(1 + swap % 2, policy, more).text());
+        }
+    }
+}
+
+#[test]
+fn a_hundred_versions_in_a_row_lose_no_packet_of_clients_that_have_an_instance_each() {
+    let bed = Bed::new(Device::AfPacket);
+    let more = "drain_timeout_ms = 100";
+    bed.node.apply(version(2, "per-client", more).text());
+    with_pings(&bed, || swap_a_hundred_times(&bed, "per-client", more));
+    let chain = bed.node.cli().chain_status(TENANT, "echo");
+    assert_eq!((&chain["drops"], &chain["failures"]), (&Value::Array(Vec::new()), &Value::from(0)));
+    assert!(instances_of(&bed, &bed.clients[0]).len() > 1, "no instance of the client was replaced");
+}
+
+#[test]
+fn a_hundred_versions_in_a_row_lose_no_packet_of_clients_that_share_an_instance() {
+    let bed = Bed::new(Device::AfPacket);
+    bed.node.apply(version(2, "shared", LONG).text());
+    with_pings(&bed, || swap_a_hundred_times(&bed, "shared", LONG));
+    let chain = bed.node.cli().chain_status(TENANT, "echo");
+    assert_eq!((&chain["drops"], &chain["failures"]), (&Value::Array(Vec::new()), &Value::from(0)));
+}
+
 #[test]
 fn no_instance_ends_when_only_times_and_the_cache_of_a_chain_change() {
     let bed = Bed::new(Device::AfPacket);
