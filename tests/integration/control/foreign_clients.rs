@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use pinion_tests::machine::process::run;
 use pinion_tests::product::build;
@@ -55,6 +56,34 @@ fn a_client_in_python_is_answered_whatever_authority_it_names() {
         client.args(["-c", CLIENT, path]).args(authority);
         assert_eq!(run(&mut client), ANSWERS, "{authority:?}");
     }
+}
+
+/// Returns the Python that can generate clients, as `tests/setup/python-tools.sh` names it.
+fn generating_python() -> PathBuf {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
+    cache.expect("there is a home directory").join("pinion/python-2/bin/python3")
+}
+
+#[test]
+fn a_client_in_python_generated_from_the_definition_uses_each_call() {
+    let node = Node::without_devices();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (key, files) = (folder.path().join("key.pem"), folder.path().join("files.tar"));
+    run(Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out"]).arg(&key));
+    fs::write(folder.path().join("page"), "a page").expect("the file is written");
+    run(Command::new("tar")
+        .arg("--create")
+        .arg("--file")
+        .arg(&files)
+        .arg("--directory")
+        .arg(folder.path())
+        .arg("page"));
+    let here = build::workspace();
+    let mut client = Command::new(generating_python());
+    client.arg(here.join("tests/integration/control/whole_api.py")).arg(node.socket()).arg(here.join("control/proto"));
+    client.arg(build::sample("word-count")).arg(here.join("samples/classifier/model/cifar.onnx")).args([key, files]);
+    assert_eq!(run(&mut client), "not used: []\n");
 }
 
 /// Lists chains without a filter, then those of tenant `blue`, and applies nothing as an admin may; prints what comes of each.

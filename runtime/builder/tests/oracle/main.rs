@@ -20,7 +20,7 @@ fn python() -> PathBuf {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache =
         cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache"))).expect("there is a home directory");
-    cache.join("pinion/python-1/bin/python3")
+    cache.join("pinion/python-2/bin/python3")
 }
 
 fn elements(bytes: &[u8], element: ElementType) -> Vec<f64> {
