@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, BuildTime, NamedUpload, Settings, UploadedKey};
+use pinion_control::control::{ApplyRequest, BuildTime, ChangeOptions, NamedUpload, Settings, UploadedKey};
 use pinion_control::model::{Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
 use pinion_control::pem::Pem;
 use pinion_control::{Client, Control, Store, proto};
@@ -154,7 +154,7 @@ async fn a_key_or_a_model_that_another_tenant_uploaded_can_not_be_named() {
 }
 
 #[tokio::test]
-async fn a_key_and_a_model_in_use_are_not_deleted_and_are_uploads_without_a_name_after_their_chain() {
+async fn a_key_and_a_model_in_use_are_not_deleted_and_their_revision_keeps_them_after_their_chain() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
     let uploaded = apply_granted(&mut client, new_key().1).await;
@@ -167,11 +167,10 @@ async fn a_key_and_a_model_in_use_are_not_deleted_and_are_uploads_without_a_name
     }
     client.delete(&[key, model, ObjectRef::from(&granted_chain())]).await.unwrap();
     assert!(client.keys(Filter::default()).await.unwrap().is_empty());
-    let mut unnamed: Vec<Digest> = client.uploads(None).await.unwrap().iter().map(|upload| upload.digest).collect();
-    let mut expected = vec![uploaded.digest, Digest::of(b"onnx")];
-    unnamed.sort();
-    expected.sort();
-    assert_eq!(unnamed, expected);
+    assert!(client.uploads(None).await.unwrap().is_empty());
+    let undone = client.roll_back(&demo(), None, ChangeOptions::default()).await.unwrap();
+    assert_eq!(undone.outcomes.len(), 3);
+    assert_eq!(client.keys(Filter::default()).await.unwrap()[0].digest, uploaded.digest);
     served.stop().await;
 }
 

@@ -3,9 +3,9 @@
 #![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pinion_control::control::NamedUpload;
@@ -19,6 +19,7 @@ use pinion_control::node::{
     DropCount, FwpCounters, FwpState, FwpStatus, Hold, InvokeError, JobStatus, LatencyStatus, MeterStatus, Node,
     NodeStatus, Pages, PortStatus, Refusal, ResourceUse, StateFieldStatus, TenantStatus, UploadedBytes,
 };
+use pinion_control::store::StoreError;
 use pinion_control::{Control, Server, Store};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -438,7 +439,6 @@ pub struct Served {
     pub folder: tempfile::TempDir,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<()>,
-    store: Weak<Store>,
 }
 
 impl Served {
@@ -464,8 +464,7 @@ impl Served {
 
     async fn start_so(folder: tempfile::TempDir, change: impl FnOnce(Server) -> Server) -> Self {
         let node = Arc::new(TestNode::default());
-        let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
-        let kept = Arc::downgrade(&store);
+        let store = Arc::new(Self::opened(&folder.path().join("store")).await);
         let control = Arc::new(Control::open(store, node.clone()).unwrap());
         let socket = folder.path().join("pinion.sock");
         let server = change(Server::bind(&socket).unwrap());
@@ -474,17 +473,23 @@ impl Served {
             let shutdown = async move { drop(stopped.await) };
             server.serve(control, shutdown).await.unwrap();
         });
-        Self { node, socket, folder, stop, serving, store: kept }
+        Self { node, socket, folder, stop, serving }
     }
 
-    /// Shuts down and returns the folder, once nothing has the store open any more: garbage may still be collected after the
-    /// last answer.
+    /// Opens the store once the server before has given it free: garbage may still be collected after its last answer.
+    async fn opened(path: &Path) -> Store {
+        loop {
+            match Store::open(path) {
+                Err(StoreError::InUse { .. }) => tokio::task::yield_now().await,
+                opened => return opened.unwrap(),
+            }
+        }
+    }
+
+    /// Shuts down and returns the folder.
     pub async fn stop(self) -> tempfile::TempDir {
         drop(self.stop);
         self.serving.await.unwrap();
-        while self.store.strong_count() > 0 {
-            tokio::task::yield_now().await;
-        }
         self.folder
     }
 }

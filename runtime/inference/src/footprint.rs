@@ -9,7 +9,10 @@ use tract_core::internal::{TypedModel, TypedNode};
 use crate::bounds::{self, OverBounds};
 
 /// What the library keeps of each step beside its constants: the step itself, its facts and its names. An estimate, rounded up.
-const NODE_BYTES: u64 = 4096;
+const NODE_BYTES: u64 = 6144;
+
+/// What a run has of each step beside the elements: the heads of tensors, and lists of them. An estimate, rounded up.
+const NODE_RUN_BYTES: u64 = 1024;
 
 /// Memory of a model, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +30,16 @@ impl Footprint {
     /// # Errors
     /// A step whose size is not known.
     pub(crate) fn of(graph: &TypedModel, order: &[usize], constant_bytes: u64) -> Result<Self, OverBounds> {
-        let loaded_bytes = constant_bytes.saturating_add(graph.nodes().len() as u64 * NODE_BYTES);
-        Ok(Self { loaded_bytes, run_bytes: run_bytes(graph, order)? })
+        let nodes = graph.nodes().len() as u64;
+        Ok(Self {
+            loaded_bytes: constant_bytes.saturating_add(nodes * NODE_BYTES),
+            run_bytes: element_bytes(graph, order)?.saturating_add(nodes * NODE_RUN_BYTES),
+        })
     }
 }
 
-/// Returns the most that a run of these steps has at a time.
-fn run_bytes(graph: &TypedModel, order: &[usize]) -> Result<u64, OverBounds> {
+/// Returns the most that a run of these steps has at a time, of elements.
+fn element_bytes(graph: &TypedModel, order: &[usize]) -> Result<u64, OverBounds> {
     let last_use = last_uses(graph, order);
     let made = |id: usize| made_bytes(graph.node(id));
     let is_input = |id: &usize| graph.inputs.iter().any(|input| input.node == *id);
@@ -102,15 +108,14 @@ mod tests {
         graph
     }
 
-    fn run_bytes_of(graph: &TypedModel) -> u64 {
-        let order = graph.eval_order().unwrap();
-        Footprint::of(graph, &order, 0).unwrap().run_bytes
+    fn element_bytes_of(graph: &TypedModel) -> u64 {
+        element_bytes(graph, &graph.eval_order().unwrap()).unwrap()
     }
 
     #[test]
     fn a_run_has_no_more_at_a_time_however_many_steps_it_has() {
         // What a step reads, what it makes, and as much of its own.
-        let of_line = [2, 50].map(|steps| run_bytes_of(&graph(steps, |_| false)));
+        let of_line = [2, 50].map(|steps| element_bytes_of(&graph(steps, |_| false)));
         assert_eq!(of_line, [3 * TENSOR; 2]);
     }
 
@@ -118,14 +123,14 @@ mod tests {
     fn what_a_later_step_reads_is_kept_until_then() {
         let last_reads_input = graph(10, |step| step == 9);
         // The input, two results, and what the step has of its own; the last step reads two tensors.
-        assert_eq!(run_bytes_of(&last_reads_input), 5 * TENSOR);
-        assert_eq!(run_bytes_of(&graph(10, |step| step == 5)), 5 * TENSOR);
+        assert_eq!(element_bytes_of(&last_reads_input), 5 * TENSOR);
+        assert_eq!(element_bytes_of(&graph(10, |step| step == 5)), 5 * TENSOR);
     }
 
     #[test]
     fn constants_are_the_models_and_not_a_runs() {
         let mut graph = graph(2, |_| false);
-        let plain = run_bytes_of(&graph);
+        let plain = element_bytes_of(&graph);
         let weight = graph.add_const("weight", tensor1(&[1_f32; 1000])).unwrap();
         let last = graph.outputs[0];
         let sum = graph.wire_node("weighted", math::add(), &[last, weight]).unwrap();
@@ -137,7 +142,8 @@ mod tests {
             .filter(|id| graph.node(*id).outputs[0].fact.konst.is_none())
             .collect();
         let Footprint { loaded_bytes, run_bytes } = Footprint::of(&graph, &order, TENSOR).unwrap();
-        assert_eq!(run_bytes, plain);
-        assert_eq!(loaded_bytes, TENSOR + graph.nodes().len() as u64 * NODE_BYTES);
+        let nodes = graph.nodes().len() as u64;
+        assert_eq!(run_bytes, plain + nodes * NODE_RUN_BYTES);
+        assert_eq!(loaded_bytes, TENSOR + nodes * NODE_BYTES);
     }
 }
