@@ -5,10 +5,12 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `address` | where a node listens, and the files that identify both ends |
+//! | `retry` | whether a failed request may work later, and the code of its failure |
 //! | `tls` | reads these files, and explains why TLS failed |
 //! | `transport` | the connection |
 
 mod address;
+mod retry;
 mod tls;
 mod transport;
 
@@ -24,7 +26,7 @@ pub use self::address::{BadServerAddress, NodeAddress, RemoteNode, ServerAddress
 pub use self::tls::{CertificateRefused, CredentialsError, UntrustedNode};
 use self::transport::{Transport, causes, refusal_in};
 
-use crate::api::MESSAGE_BYTES_MAX;
+use crate::api::{MESSAGE_BYTES_MAX, is_marked_retryable};
 use crate::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload, Restored, UploadedKey};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
@@ -76,6 +78,14 @@ pub enum ClientError {
         /// The node's message.
         message: String,
     },
+    /// The node lacks something at the moment, such as room on its disk. A later request may work.
+    #[error("{message}")]
+    Exhausted {
+        /// The kind of refusal.
+        code: Code,
+        /// The node's message.
+        message: String,
+    },
     /// The node or the connection failed.
     #[error("piniond failed ({code}): {message}")]
     Failed {
@@ -98,6 +108,7 @@ impl From<Status> for ClientError {
         // is.
         let (code, message) = (status.code(), printable_lines(status.message(), TEXT_BYTES_MAX));
         match code {
+            Code::ResourceExhausted if is_marked_retryable(&status) => Self::Exhausted { code, message },
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists

@@ -61,7 +61,7 @@ fn rows(table: &str) -> Vec<String> {
 #[tokio::test]
 async fn history_lists_what_was_changed_latest_first() {
     let served = Served::start().await;
-    assert_eq!(ends(&served, 0, &["history"]).await, "There is no revision.\n");
+    assert_eq!(ends(&served, 0, &["history", "-A"]).await, "There is no revision.\n");
     let manifest = write(&served, MANIFEST);
     ends(&served, 0, &["apply", "-f", &manifest]).await;
     let manifest = write(&served, &MANIFEST.replace("hello", "other"));
@@ -70,21 +70,21 @@ async fn history_lists_what_was_changed_latest_first() {
     let first = "1: module/demo/icmp-echo created, chain/demo/echo created, rule/demo/ping created";
     let third = "3: rule/demo/ping deleted";
     assert_eq!(
-        rows(&ends(&served, 0, &["history"]).await),
+        rows(&ends(&served, 0, &["history", "-A"]).await),
         ["REVISION: CHANGES", third, "2: chain/demo/echo configured", first]
     );
     assert_eq!(
         rows(&ends(&served, 0, &["history", "rule/ping", "--tenant", "demo"]).await),
         ["REVISION: CHANGES", "3: rule/ping deleted", "1: rule/ping created"]
     );
-    let page = rows(&ends(&served, 0, &["history", "--before", "3", "--limit", "1"]).await);
+    let page = rows(&ends(&served, 0, &["history", "--before", "3", "--limit", "1", "-A"]).await);
     assert_eq!(page[1..], ["2: chain/demo/echo configured"]);
     let json: serde_json::Value =
-        serde_json::from_str(&ends(&served, 0, &["history", "chains", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&ends(&served, 0, &["history", "chains", "-o", "json", "-A"]).await).unwrap();
     assert_eq!(json[0]["number"], 2);
     assert_eq!(json[0]["changes"][0]["kind"], "chain");
     assert!(json[0]["author"].as_str().unwrap().ends_with("(operator)"));
-    assert!(ends(&served, 2, &["history", "thing/x"]).await.contains("the kinds are tenant, module"));
+    assert!(ends(&served, 2, &["history", "thing/x", "-A"]).await.contains("the kinds are tenant, module"));
     served.stop().await;
 }
 
@@ -126,7 +126,7 @@ async fn an_undo_returns_to_the_revision_before_or_to_the_one_that_is_named() {
     let all = ends(&served, 0, &[&undo[..], &["--to-revision", "0", "-o", "json"]].concat()).await;
     let json: serde_json::Value = serde_json::from_str(&all).unwrap();
     assert_eq!((&json["version"], &json["restored"]), (&4.into(), &0.into()));
-    assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json"]).await, "[]\n");
+    assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json", "-A"]).await, "[]\n");
     assert_eq!(ends(&served, 0, &["rollout", "status"]).await, "revision 4 is in force\n");
     served.stop().await;
 }
@@ -137,7 +137,7 @@ async fn dry_runs_change_nothing_and_outdated_changes_are_bad_input() {
     let manifest = write(&served, MANIFEST);
     let planned = "module/icmp-echo created (dry run)\nchain/echo created (dry run)\nrule/ping created (dry run)\n";
     assert_eq!(ends(&served, 0, &["apply", "-f", &manifest, "--dry-run"]).await, planned);
-    assert_eq!(ends(&served, 0, &["get", "chains", "-o", "json"]).await, "[]\n");
+    assert_eq!(ends(&served, 0, &["get", "chains", "-o", "json", "-A"]).await, "[]\n");
     ends(&served, 0, &["apply", "-f", &manifest, "--expected-revision", "0"]).await;
     let outdated = ends(&served, 2, &["delete", "-f", &manifest, "--expected-revision", "0"]).await;
     assert!(

@@ -36,7 +36,11 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are the allocator's.
-        if layout.size() < LARGE_BYTES { unsafe { MiMalloc.alloc(layout) } } else { unsafe { large_blocks::alloc(layout) } }
+        if layout.size() < LARGE_BYTES {
+            unsafe { MiMalloc.alloc(layout) }
+        } else {
+            unsafe { large_blocks::alloc(layout) }
+        }
     }
 
     #[inline]

@@ -100,16 +100,16 @@ impl Cli {
         output(command.arg(manifest))
     }
 
-    /// Returns all objects of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
+    /// Returns all tenants' objects of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
     ///
     /// # Panics
     /// If they cannot be read, or are no list.
     #[track_caller]
     #[must_use]
     pub fn get(&self, kind: &str) -> Vec<Value> {
-        match json(&self.run(&["get", kind, "-o", "json"])) {
+        match json(&self.run(&["get", kind, "-A", "-o", "json"])) {
             Value::Array(all) => all,
-            other => panic!("`pinion get {kind} -o json` wrote no list, but {other}"),
+            other => panic!("`pinion get {kind} -A -o json` wrote no list, but {other}"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand};
 use pinion_control::control::ChangeOptions;
 
-use super::{Owner, Scope, time};
+use super::{Kind, Scope, time};
 
 /// On what terms a change is made.
 #[derive(Clone, Copy, Debug, ClapArgs)]
@@ -66,15 +66,14 @@ pub(crate) struct ObjectName {
     pub(crate) name: Option<String>,
 }
 
-const KINDS: [&str; 6] = ["tenant", "module", "key", "model", "chain", "rule"];
-
 impl FromStr for ObjectName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name.to_owned())));
-        let known = KINDS.into_iter().find(|known| *known == kind.strip_suffix('s').unwrap_or(kind));
-        let kind = known.ok_or_else(|| format!("the kinds are {}, as in chain/echo", KINDS.join(", ")))?;
+        let known = Kind::of(kind, &Kind::OF_MANIFESTS).map(Kind::singular);
+        let kinds = || Kind::OF_MANIFESTS.map(Kind::singular).join(", ");
+        let kind = known.ok_or_else(|| format!("the kinds are {}, as in chain/echo", kinds()))?;
         Ok(Self { kind, name })
     }
 }
@@ -89,8 +88,6 @@ pub(crate) enum Rollout {
         /// The revision to return to. By default what was there before the tenant's latest revision
         #[arg(long, value_name = "REVISION")]
         to_revision: Option<u64>,
-        #[command(flatten)]
-        owner: Owner,
         #[command(flatten)]
         terms: Terms,
         #[command(flatten)]

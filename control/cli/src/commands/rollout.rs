@@ -8,7 +8,7 @@ use pinion_control::control::{Changed, Restored};
 use serde::Serialize;
 
 use super::{Done, print_changed, progress};
-use crate::args::{Format, Owner, Terms, Timeout, Waiting};
+use crate::args::{Format, Terms, Timeout, Waiting};
 use crate::contexts::Target;
 use crate::output;
 
@@ -37,12 +37,11 @@ struct InForce {
 pub(super) async fn undo(
     target: &Target,
     to_revision: Option<u64>,
-    owner: Owner,
     terms: Terms,
     waiting: Waiting,
     format: Format,
 ) -> anyhow::Result<()> {
-    let tenant = target.tenant_or(owner.tenant);
+    let tenant = target.tenant_or(None);
     let mut client = target.connect().await?;
     let work = async { client.roll_back(&tenant, to_revision, terms.into()).await };
     let restored = progress::shown_during(&target.address, work).await?;
