@@ -26,9 +26,7 @@ use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
 use places::{ReportPlaces, SharedPlaces};
-pub(crate) use status::is_marked_retryable;
-#[cfg(test)]
-pub(crate) use status::mark_retryable;
+pub(crate) use status::{is_marked_retryable, mark_retryable};
 use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.

@@ -47,7 +47,7 @@ use crate::model::{
     Outcome, Rule, Tenant, TenantName,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
-use crate::store::{Signature, Store, StoreError};
+use crate::store::{Quarantined, Signature, Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
 #[derive(Debug, thiserror::Error)]
@@ -234,7 +234,8 @@ pub struct Control {
     desired: RwLock<Arc<DesiredState>>,
     /// Stored chains that the node could not build when no change asked for it, and why.
     not_built: Mutex<BTreeMap<ObjectRef, NotBuilt>>,
-    /// The durable state may differ from `desired`: the store failed during a change, and could not be read.
+    /// The durable state may differ from `desired`: the store failed during a change and could not be read, or what is damaged
+    /// in it could not be set aside.
     is_unsettled: AtomicBool,
     /// Modules that were invoked by name, for which the node therefore has chains. Not durable: after a restart, the
     /// next invocation creates the chain again.
@@ -255,7 +256,16 @@ impl Control {
         let Settings { tenants, secret } = settings;
         let sealed_keys = SealedKeys::new(&store, secret);
         let first_tenants = FirstTenants::new(tenants);
-        let desired = Arc::new(first_tenants.add_to(&store, store.load()?));
+        let (stored, is_unsettled) = match store.recover(SystemTime::now()) {
+            Ok(stored) => (stored, false),
+            // The next change writes what could not be written now.
+            Err(error @ StoreError::Disk(_)) => {
+                tracing::warn!("what is damaged in the store could not be set aside: {error}");
+                (store.load()?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let desired = Arc::new(first_tenants.add_to(&store, stored));
         let control = Self {
             store,
             sealed_keys,
@@ -264,13 +274,13 @@ impl Control {
             admitting: TurnLock::default(),
             desired: RwLock::new(desired.clone()),
             not_built: Mutex::default(),
-            is_unsettled: AtomicBool::new(false),
+            is_unsettled: AtomicBool::new(is_unsettled),
             invoked_modules: Mutex::default(),
             refused_quotas: RefusedQuotas::default(),
             first_tenants,
         };
         // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
-        if let Err(error) = control.collect_garbage() {
+        if !is_unsettled && let Err(error) = control.collect_garbage() {
             tracing::warn!("unused uploads could not be removed from the store: {error}");
         }
         tracing::info!(
@@ -320,15 +330,12 @@ impl Control {
         if !self.is_unsettled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let durable = self.store.load()?;
+        let durable = self.store.recover(SystemTime::now())?;
         self.is_unsettled.store(false, Ordering::Relaxed);
         if durable == *self.desired() {
             return Ok(());
         }
-        tracing::warn!(
-            version = durable.version(),
-            "the change during which the store failed is durable: it is now in effect"
-        );
+        tracing::warn!(version = durable.version(), "what the store failed to tell of is durable: it is now in effect");
         let durable = Arc::new(durable);
         *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&durable);
         self.follow_durable(&durable)
@@ -374,6 +381,7 @@ impl Control {
         drop(not_built);
         status.warnings.extend(self.first_tenants.warnings(&self.desired()));
         status.warnings.extend(shadowed_warnings(&self.desired()));
+        status.warnings.extend(quarantine_warnings(&self.store));
         // Other users of the state directory may have met the same error, and report the same warning.
         status.warnings.extend(self.store.warning().filter(|warning| !status.warnings.contains(warning)));
         status
@@ -415,6 +423,20 @@ fn shadowed_warnings(state: &DesiredState) -> Vec<String> {
     let mut warnings: Vec<String> = shadowed.iter().take(NAMED_MAX).map(sentence).collect();
     if let Some(more) = shadowed.len().checked_sub(NAMED_MAX + 1) {
         warnings.push(format!("{} more rules never apply, as those of other tenants are alike", more + 1));
+    }
+    warnings
+}
+
+/// Returns warnings about objects that were set aside.
+fn quarantine_warnings(store: &Store) -> Vec<String> {
+    const NAMED_MAX: usize = 8;
+    let set_aside = store.quarantine().unwrap_or_default();
+    let mut warnings: Vec<String> = set_aside.iter().take(NAMED_MAX).map(Quarantined::warning).collect();
+    if let Some(more) = set_aside.len().checked_sub(NAMED_MAX + 1) {
+        warnings.push(format!(
+            "{} more objects were set aside: the log of the node's start and pinion store check name them",
+            more + 1
+        ));
     }
     warnings
 }

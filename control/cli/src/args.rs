@@ -4,6 +4,7 @@ mod cert;
 mod context;
 mod objects;
 mod revisions;
+mod store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, V
 pub(crate) use self::context::{AddedContext, ContextCommand};
 pub(crate) use self::objects::{BadObject, Kind, Selected, Word, named, one, selected};
 pub(crate) use self::revisions::{History, Rollout, Terms, Timeout, Waiting};
+pub(crate) use self::store::StoreCommand;
 use crate::contexts::{ContextName, Wanted};
 
 /// What `pinion help` says of exit statuses.
@@ -74,6 +76,14 @@ impl CommandLine {
             let both = "--socket and --context both say which node to use: give one of them";
             return Err(command.error(clap::error::ErrorKind::ArgumentConflict, both));
         }
+        // Clap sees no conflict with an option that stands before the command.
+        let is_set = |id: &str| matches.subcommand().is_some_and(|(_, matches)| is_set(matches, id));
+        for (id, option) in [("all_tenants", "--all-tenants"), ("node", "--node")] {
+            if is_option("for_tenant") && is_set(id) {
+                let both = format!("--tenant and {option} both say what to show: give one of them");
+                return Err(command.error(clap::error::ErrorKind::ArgumentConflict, both));
+            }
+        }
         let context = args.context.as_ref().filter(|name| is_of_context || !name.is_empty());
         let context = context.map(|name| ContextName::of_command_line(name)).transpose();
         let context = context.map_err(|error| command.error(clap::error::ErrorKind::ValueValidation, error))?;
@@ -89,6 +99,11 @@ impl CommandLine {
 /// Returns whether an argument stands on the command line, and not only in the environment.
 fn is_option(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// Returns whether a command has this option and was given it.
+fn is_set(matches: &ArgMatches, id: &str) -> bool {
+    matches.try_get_one::<bool>(id).is_ok_and(|given| given == Some(&true))
 }
 
 /// The output format.
@@ -197,7 +212,7 @@ pub(crate) enum Command {
     ///
     /// With --file, compares what manifests say with what the node has; objects that only the node has are left out. With
     /// revisions, compares all objects of a tenant at the first one with those at the second, or with those of now. The
-    /// exit status is 0 if there is no difference, 1 if there is one, and larger after an error. OutputFormat on a terminal has
+    /// exit status is 0 if there is no difference, 1 if there is one, and larger after an error. Output on a terminal has
     /// colours, unless NO_COLOR is set.
     Diff {
         /// Manifests, or folders of them. By default, without revisions, the pinion.toml of this folder, or of the nearest
@@ -371,6 +386,9 @@ pub(crate) enum Command {
         /// The folder, which must exist
         folder: PathBuf,
     },
+    /// Check, export and import the stores of nodes that are stopped
+    #[command(subcommand)]
+    Store(StoreCommand),
 }
 
 /// Returns the command line's definition.
@@ -382,7 +400,7 @@ pub(crate) fn definition() -> clap::Command {
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Scope {
     /// Those of all tenants, for operators
-    #[arg(long, short = 'A', conflicts_with = "for_tenant")]
+    #[arg(long, short = 'A')]
     pub(crate) all_tenants: bool,
 }
 

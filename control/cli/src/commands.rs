@@ -21,6 +21,7 @@ mod progress;
 mod push;
 mod rollout;
 mod status;
+mod store;
 mod version;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, Model
 pub(crate) use self::cert::CertError;
 use self::cert::Certificate;
 pub(crate) use self::diff::Differs;
+pub(crate) use self::store::{NotWhole, is_bad_content};
 use crate::args::{Args, BadObject, Command, CommandLine, Format, OutputFormat, Rollout, Scope, Terms, definition};
 use crate::contexts::Target;
 use crate::output;
@@ -149,6 +151,7 @@ pub(crate) async fn run(CommandLine { args, wanted, socket }: CommandLine) -> an
     match command {
         Command::Context(command) => context::run(command, wanted, socket, tenant, plain(output)?),
         Command::Cert(cert) => cert::run(cert, plain(output)?),
+        Command::Store(command) => store::run(command, plain(output)?),
         Command::Explain { path } => explain::run(path.as_deref(), plain(output)?),
         Command::Completion { shell } => man::completion(definition(), shell),
         Command::Man { folder } => man::pages(definition(), &folder),
@@ -255,6 +258,7 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
         Command::Version => version::run(target, output).await,
         Command::Context(_)
         | Command::Cert(_)
+        | Command::Store(_)
         | Command::Explain { .. }
         | Command::Completion { .. }
         | Command::Man { .. }

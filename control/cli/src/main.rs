@@ -45,6 +45,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<commands::Differs>() => ExitCode::from(DIFFERENT),
+        Err(error) if error.is::<commands::NotWhole>() => ExitCode::from(BAD_INPUT),
         Err(error) => {
             if is_json {
                 output::say_json(&failure::report(&error));
@@ -90,7 +91,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     });
     if failure::is_retryable(error) {
         RETRY
-    } else if bad_input {
+    } else if bad_input || commands::is_bad_content(error) {
         BAD_INPUT
     } else {
         FAILURE

@@ -109,8 +109,15 @@ async fn a_tenant_that_is_no_name_and_two_answers_to_whose_objects_are_bad_input
     let (status, error) = user.fails(&["get", "chains"]).await;
     assert!(status == 2 && error.starts_with("error: PINION_TENANT: \"No_Name\" is not a tenant name"), "{error}");
     let user = User { served: &served, tenant: None };
-    let (status, error) = user.fails(&["get", "chains", "-A", "-n", "b"]).await;
-    assert!(status == 2 && error.contains("cannot be used with"), "{error}");
+    for (words, option) in [
+        (&["get", "chains", "-A", "-n", "b"][..], "--all-tenants"),
+        (&["-n", "b", "get", "chains", "-A"], "--all-tenants"),
+        (&["metrics", "--node", "--tenant", "b"], "--node"),
+    ] {
+        let (status, error) = user.fails(words).await;
+        let expected = format!("error: --tenant and {option} both say what to show: give one of them");
+        assert!(status == 2 && error.starts_with(&expected), "{words:?}: {error}");
+    }
     served.stop().await;
 }
 

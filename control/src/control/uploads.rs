@@ -13,7 +13,6 @@ use crate::model::{
     ModuleName, ObjectRef, StoredUpload, TenantName, Upload, check_upload,
 };
 use crate::pem::Pem;
-use crate::store::StoreError;
 
 /// What an upload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +158,7 @@ impl Control {
         }
         let fits = |uploads: &[StoredUpload]| check_upload(uploads, new, terms).is_ok();
         let _no_change = self.changing.lock(&party);
+        self.settle()?;
         if self.store.forget_until(&new.tenant, SystemTime::now(), fits)? {
             return Ok(());
         }
@@ -167,15 +167,18 @@ impl Control {
     }
 
     /// Removes uploads that nothing needs and that are older than an hour. Waits for uploads in progress.
-    pub fn collect_garbage(&self) -> Result<(), StoreError> {
+    pub fn collect_garbage(&self) -> Result<(), ControlError> {
         let _no_upload = self.admitting.lock(&Party::Node);
         self.remove_garbage(&Party::Node)
     }
 
     /// Removes it in the turn of this party. Called with the lock of uploads held.
-    fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
+    fn remove_garbage(&self, party: &Party) -> Result<(), ControlError> {
         let _no_change = self.changing.lock(party);
-        self.store.collect_garbage(SystemTime::now()).map(|_| ())
+        // Before that the store may have counted wrongly what is needed.
+        self.settle()?;
+        self.store.collect_garbage(SystemTime::now())?;
+        Ok(())
     }
 
     pub(super) fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {

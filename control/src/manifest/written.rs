@@ -12,7 +12,6 @@ use serde::Serialize;
 
 use super::document;
 use super::{Bundle, VERSION};
-use crate::control::NamedUpload;
 use crate::model::{
     Access, Chain, Class, Digest, Field, FieldName, Files, KeyName, Match, ModelName, ModuleName, Object, ObjectRef,
     Outbound, Output, OverBudget, Policy, PortName, Reverse, Rule, Stage, Tenant, TenantName, WhenFull,
@@ -47,12 +46,17 @@ pub enum WriteError {
 /// The objects don't go into one manifest, or one of them has something that manifests can't say.
 pub fn written(objects: &[Object]) -> Result<String, WriteError> {
     let tenants: Vec<&Tenant> = objects.iter().filter_map(tenant).collect();
-    if tenants.len() == objects.len() && !tenants.is_empty() {
-        return Ok(toml::to_string(&TenantsTable { version: VERSION, tenant: tenants })?);
-    }
-    if !tenants.is_empty() {
-        return Err(WriteError::TenantsAndOthers);
-    }
+    let text = match tenants.len() {
+        0 => written_of_tenant(objects)?,
+        count if count == objects.len() => toml::to_string(&TenantsTable { version: VERSION, tenant: tenants })?,
+        _ => return Err(WriteError::TenantsAndOthers),
+    };
+    check(&text, objects)?;
+    Ok(text)
+}
+
+/// Returns the text of the manifest of one tenant's objects.
+fn written_of_tenant(objects: &[Object]) -> Result<String, WriteError> {
     let names: Vec<ObjectRef> = objects.iter().map(Object::name).collect();
     let owner = names.first().map(|name| name.tenant().clone());
     if let (Some(first), Some(other)) = (&owner, names.iter().find(|name| Some(name.tenant()) != owner.as_ref())) {
@@ -62,9 +66,7 @@ pub fn written(objects: &[Object]) -> Result<String, WriteError> {
     for object in objects {
         document.add(object)?;
     }
-    let text = toml::to_string(&document)?;
-    check(&text, objects)?;
-    Ok(text)
+    Ok(toml::to_string(&document)?)
 }
 
 fn tenant(object: &Object) -> Option<&Tenant> {
@@ -275,24 +277,22 @@ fn check(text: &str, objects: &[Object]) -> Result<(), WriteError> {
     let mut bundle = Bundle::default();
     let read = document::read(Path::new("manifest"), text, first.name().tenant(), &mut bundle);
     let contents = read.and_then(|()| bundle.load()).map_err(|_| inexpressible(first))?;
-    let differs = |object: &&Object| match object {
-        Object::Tenant(tenant) => !contents.tenants.contains(tenant),
-        Object::Module(module) => {
-            let it = NamedUpload { tenant: module.tenant.clone(), name: module.name.clone(), digest: module.digest };
-            !contents.uploaded.contains(&it)
-        }
-        Object::Key(key) => {
-            let it = NamedUpload { tenant: key.tenant.clone(), name: key.name.clone(), digest: key.digest };
-            !contents.uploaded_keys.contains(&it)
-        }
-        Object::Model(model) => {
-            let it = NamedUpload { tenant: model.tenant.clone(), name: model.name.clone(), digest: model.digest };
-            !contents.uploaded_models.contains(&it)
-        }
-        Object::Chain(chain) => !contents.chains.contains(chain),
-        Object::Rule(rule) => !contents.rules.contains(rule),
+    let tenants: BTreeMap<_, _> = contents.tenants.iter().map(|it| (&it.name, it)).collect();
+    let modules: BTreeMap<_, _> = contents.uploaded.iter().map(|it| (&it.name, it.digest)).collect();
+    let keys: BTreeMap<_, _> = contents.uploaded_keys.iter().map(|it| (&it.name, it.digest)).collect();
+    let models: BTreeMap<_, _> = contents.uploaded_models.iter().map(|it| (&it.name, it.digest)).collect();
+    let chains: BTreeMap<_, _> = contents.chains.iter().map(|it| (&it.name, it)).collect();
+    let rules: BTreeMap<_, _> = contents.rules.iter().map(|it| (&it.name, it)).collect();
+    // A chain and a rule have their tenant, and all objects are of the same one.
+    let is_same = |object: &Object| match object {
+        Object::Tenant(tenant) => tenants.get(&tenant.name) == Some(&&**tenant),
+        Object::Module(module) => modules.get(&module.name) == Some(&module.digest),
+        Object::Key(key) => keys.get(&key.name) == Some(&key.digest),
+        Object::Model(model) => models.get(&model.name) == Some(&model.digest),
+        Object::Chain(chain) => chains.get(&chain.name) == Some(&&**chain),
+        Object::Rule(rule) => rules.get(&rule.name) == Some(&&**rule),
     };
-    match objects.iter().find(differs) {
+    match objects.iter().find(|object| !is_same(object)) {
         Some(object) => Err(inexpressible(object)),
         None => Ok(()),
     }

@@ -81,6 +81,17 @@ impl DesiredState {
         }
     }
 
+    /// Returns all objects, in the order in which a change names them.
+    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+        let tenants = self.tenants().values().cloned().map(Object::Tenant);
+        let modules = self.modules().values().cloned().map(Object::Module);
+        let keys = self.keys().values().cloned().map(Object::Key);
+        let models = self.models().values().cloned().map(Object::Model);
+        let chains = self.chains().values().cloned().map(Object::Chain);
+        let rules = self.rules().values().cloned().map(Object::Rule);
+        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules)
+    }
+
     /// Returns a tenant's terms, if it has any of its own, and its objects, in the order in which a change names them.
     #[must_use]
     pub fn objects_of(&self, tenant: &TenantName) -> Vec<Object> {

@@ -60,7 +60,8 @@ impl<'t> Contents<'t> {
         let bytes = proto::Object::from(object).encode_to_vec();
         let digest = Digest::of(&bytes);
         let held = self.add(&digest, count)?;
-        if held == 0 {
+        // A damaged content, which needs nothing that is known, is replaced by the sound one.
+        if held == 0 || self.bytes(&digest)? != bytes {
             self.contents.insert(digest.as_bytes(), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
             for (upload, _) in object.uploads() {
                 self.need(object, &upload)?;
@@ -76,9 +77,11 @@ impl<'t> Contents<'t> {
             self.references.insert(digest.as_bytes(), held - 1).map_err(|e| self.store.failed(e))?;
             return Ok(());
         }
-        let object = self.object(digest)?;
-        for (upload, _) in object.uploads() {
-            self.need_no_more(&object, &upload)?;
+        // A damaged content does not tell what it needs. What is left of that is counted anew at the next start.
+        if let Ok(object) = self.object(digest)? {
+            for (upload, _) in object.uploads() {
+                self.need_no_more(&object, &upload)?;
+            }
         }
         self.references.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
         self.contents.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
@@ -87,14 +90,19 @@ impl<'t> Contents<'t> {
 
     /// Returns the size of a content with its uploads, in bytes: what a revision that replaces it keeps from being removed.
     pub(super) fn size_bytes(&self, digest: &Digest) -> Result<u64, StoreError> {
-        let bytes = self.contents.get(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
-        let len = bytes.map_or(0, |bytes| bytes.value().len() as u64);
-        let uploads: u64 = self.object(digest)?.uploads().iter().map(|(_, size_bytes)| size_bytes).sum();
+        let len = self.bytes(digest)?.len() as u64;
+        let uploads = self.object(digest)?.map_or(0, |it| it.uploads().iter().map(|(_, size_bytes)| size_bytes).sum());
         Ok(len + uploads)
     }
 
-    fn object(&self, digest: &Digest) -> Result<Object, StoreError> {
-        decoded(self.store, &self.contents, digest)
+    /// Returns a content as it is stored; nothing if it is missing.
+    pub(super) fn bytes(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
+        let bytes = self.contents.get(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
+        Ok(bytes.map_or_else(Vec::new, |bytes| bytes.value().to_vec()))
+    }
+
+    fn object(&self, digest: &Digest) -> Result<Result<Object, Damage>, StoreError> {
+        read_object(self.store, &self.contents, digest)
     }
 
     /// Returns how many references there were.
@@ -124,17 +132,40 @@ impl<'t> Contents<'t> {
     }
 }
 
-/// Returns the object of a content.
+/// What is wrong with a content, as the end of a sentence.
+pub(super) struct Damage(pub(super) String);
+
+/// Returns the object of a content, or why it is none.
+pub(super) fn read_object(
+    store: &Store,
+    contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
+    digest: &Digest,
+) -> Result<Result<Object, Damage>, StoreError> {
+    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
+    Ok(match bytes {
+        None => Err(Damage("its content is missing".to_owned())),
+        Some(bytes) => object_of(digest, bytes.value()),
+    })
+}
+
+/// Returns the object that is stored as these bytes.
+pub(super) fn object_of(digest: &Digest, bytes: &[u8]) -> Result<Object, Damage> {
+    if Digest::of(bytes) != *digest {
+        return Err(Damage("its content is damaged: its bytes have another digest".to_owned()));
+    }
+    let message = proto::Object::decode(bytes).map_err(|e| Damage(format!("its content cannot be decoded: {e}")))?;
+    message.try_into().map_err(|e| Damage(format!("its content is not valid: {e}")))
+}
+
+/// Returns the object of a content that has to be intact.
 pub(super) fn decoded(
     store: &Store,
     contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
     digest: &Digest,
 ) -> Result<Object, StoreError> {
-    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
-    let bytes = bytes.ok_or_else(|| store.damaged(format!("the object {digest} is missing")))?;
-    if Digest::of(bytes.value()) != *digest {
-        return Err(store.damaged(format!("the object {digest} is another one")));
-    }
-    let message = proto::Object::decode(bytes.value()).map_err(|e| store.damaged(e))?;
-    message.try_into().map_err(|e| store.damaged(e))
+    read_object(store, contents, digest)?.map_err(|Damage(reason)| StoreError::DamagedObject {
+        path: store.path().to_owned(),
+        digest: *digest,
+        reason,
+    })
 }

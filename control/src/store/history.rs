@@ -23,7 +23,7 @@ use crate::model::{Author, Digest, HistoryLimits, ObjectChange, TenantName};
 use crate::wire::object_ref;
 
 /// The tenant, and the number of the revision.
-type PartKey = (&'static str, u64);
+pub(super) type PartKey = (&'static str, u64);
 /// Parts, bytes, the oldest part, and the last number that was forgotten.
 type Share = (u64, u64, u64, u64);
 

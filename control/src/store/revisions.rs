@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use redb::ReadTransaction;
 
-use super::contents::{CONTENTS, Contents, KINDS, NEEDS, OBJECTS, REFERENCES, decoded};
+use super::contents::{CONTENTS, Contents, KINDS, NEEDS, OBJECTS, REFERENCES, decoded, read_object};
 use super::garbage::spared_from;
 use super::history::{FORGOTTEN, HISTORY, History, ORDER, SHARES, StoredPart};
 use super::{META, SEALED, Store, StoreError, UPLOADS};
@@ -202,7 +202,9 @@ impl Store {
                     if *gone < held {
                         continue;
                     }
-                    for (upload, _) in decoded(self, &contents, &digest)?.uploads() {
+                    let uploads_of =
+                        read_object(self, &contents, &digest)?.map_or_else(|_| Vec::new(), |it| it.uploads());
+                    for (upload, _) in uploads_of {
                         let key = (tenant.as_str(), upload.as_bytes());
                         let wanted = needs.get(key).map_err(|e| self.failed(e))?.map_or(0, |it| it.value());
                         let gone = needed.entry(upload).or_default();

@@ -314,6 +314,7 @@ async fn a_tenant_that_asks_too_fast_is_told_when_to_ask_again_and_the_operator_
     let refused = refused.unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().starts_with("a tenant may make 1 requests in a second"), "{refused:?}");
+    assert_eq!(refused.metadata().get("pinion-retry").map(AsRef::as_ref), Some(&b"later"[..]), "{refused:?}");
     let local = remote.local();
     for _ in 0..20 {
         call(&local, GET_STATUS, Vec::new()).await.unwrap();

@@ -24,7 +24,7 @@ impl Cli {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(build::program("pinion"));
-        command.arg("--socket").arg(&self.socket).args(words).env_remove("PINION_SOCKET");
+        command.arg("--socket").arg(&self.socket).args(words).env_remove("PINION_SOCKET").env_remove("PINION_TENANT");
         command
     }
 

@@ -7,6 +7,7 @@ use redb::ReadableTableMetadata;
 
 use super::*;
 use crate::model::{Object, RevisionFilter};
+use crate::store::counts::Counts;
 
 fn tenant(name: &str) -> TenantName {
     name.parse().unwrap()
@@ -38,52 +39,11 @@ fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
     store.revisions(Reader::Operator, &filter).unwrap().iter().map(|revision| revision.number).collect()
 }
 
-/// Checks that contents, references and needs are exactly what objects and kept revisions refer to.
-fn check_references(store: &Store) {
-    let checked = store.opened.read(|read| {
-        let mut expected: BTreeMap<Digest, u64> = BTreeMap::new();
-        let mut needs: BTreeMap<(String, Digest), u64> = BTreeMap::new();
-        let (mut parts, mut bytes) = (0, 0);
-        for entry in read.open_table(OBJECTS).unwrap().iter().unwrap() {
-            *expected.entry(Digest::from_bytes(*entry.unwrap().1.value())).or_default() += 1;
-        }
-        for entry in read.open_table(HISTORY).unwrap().iter().unwrap() {
-            let (key, value) = entry.unwrap();
-            let mut part = super::super::history::StoredPart::decoded(store, value.value())?;
-            (parts, bytes) = (parts + 1, bytes + part.bytes);
-            for change in part.take_changes(store, key.value().0)? {
-                for digest in [change.before, change.after].into_iter().flatten() {
-                    *expected.entry(digest).or_default() += 1;
-                }
-            }
-        }
-        let contents = read.open_table(CONTENTS).unwrap();
-        for digest in expected.keys() {
-            let object: Object = decoded(store, &contents, digest)?;
-            for (upload, _) in object.uploads() {
-                *needs.entry((object.name().tenant().to_string(), upload)).or_default() += 1;
-            }
-        }
-        assert_eq!(contents.len().unwrap(), expected.len() as u64, "nothing else is stored");
-        let references = read.open_table(REFERENCES).unwrap();
-        let found = references.iter().unwrap().map(|entry| {
-            let (digest, count) = entry.unwrap();
-            (Digest::from_bytes(*digest.value()), count.value())
-        });
-        assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
-        let found = read.open_table(NEEDS).unwrap();
-        let found = found.iter().unwrap().map(|entry| {
-            let (key, count) = entry.unwrap();
-            ((key.value().0.to_owned(), Digest::from_bytes(*key.value().1)), count.value())
-        });
-        assert_eq!(found.collect::<BTreeMap<_, _>>(), needs);
-        let meta = read.open_table(META).unwrap();
-        let total = |name| meta.get(name).unwrap().unwrap().value();
-        assert_eq!((total(PARTS), total(PART_BYTES)), (parts, bytes));
-        assert_eq!(read.open_table(ORDER).unwrap().len().unwrap(), parts);
-        Ok(())
-    });
-    checked.unwrap();
+/// Checks that contents, references, needs and totals are exactly what objects and kept revisions refer to.
+pub(super) fn check_references(store: &Store) {
+    let read = store.opened.read(|read| Ok((Counts::expected(store, read)?, Counts::stored(store, read)?)));
+    let (expected, stored) = read.unwrap();
+    assert_eq!(stored, expected);
 }
 
 #[test]
@@ -288,7 +248,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Returns the change that makes one list of objects the other.
-fn change_to(now: &[Object], wanted: &[Object]) -> Change {
+pub(super) fn change_to(now: &[Object], wanted: &[Object]) -> Change {
     let mut change = Change::default();
     wanted.iter().for_each(|object| change.set(object));
     let gone = now.iter().map(Object::name).filter(|name| !wanted.iter().any(|it| it.name() == *name));
