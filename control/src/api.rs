@@ -25,6 +25,7 @@ use crate::pem::Pem;
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
+use lists::Ahead;
 use places::{ReportPlaces, SharedPlaces};
 pub(crate) use status::{is_marked_retryable, mark_retryable};
 use status::{node_panicked, to_status};
@@ -210,8 +211,8 @@ impl proto::control_server::Control for ControlService {
     type GetLogsStream = logs::Lines;
     type GetMetricsStream = Items<proto::Metric>;
     type ListTenantsStream = Items<proto::Tenant>;
-    type ListRevisionsStream = Items<proto::Revision>;
-    type GetRevisionStream = Items<proto::Object>;
+    type ListRevisionsStream = lists::Items<proto::Revision>;
+    type GetRevisionStream = lists::Items<proto::Object>;
 
     async fn upload_module(
         &self,
@@ -410,7 +411,8 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let fwps = self.control.fwps(tenant.as_ref());
         let is_meant = move |fwp: &FwpStatus| passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str());
-        Ok(Response::new(lists::items(fwps, Arc::clone(&self.reports), caller, is_meant)))
+        let fwps = fwps.map(move |page| Ok(page.into_iter().filter(&is_meant).collect()));
+        Ok(Response::new(lists::items(fwps, Ahead::Many, Arc::clone(&self.reports), caller)))
     }
 
     async fn list_chain_instances(
@@ -422,7 +424,8 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let instances = self.control.chain_instances(tenant.as_ref());
         let is_meant = move |it: &ChainInstanceStatus| passes(&chain, it.chain.as_str()) && passes(&id, it.id);
-        Ok(Response::new(lists::items(instances, Arc::clone(&self.reports), caller, is_meant)))
+        let instances = instances.map(move |page| Ok(page.into_iter().filter(&is_meant).collect()));
+        Ok(Response::new(lists::items(instances, Ahead::Many, Arc::clone(&self.reports), caller)))
     }
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {

@@ -35,7 +35,7 @@ use self::account::RefusedQuotas;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
-pub use self::revisions::Restored;
+pub use self::revisions::{Past, Restored};
 pub use self::sealed_keys::SealError;
 use self::sealed_keys::SealedKeys;
 use self::turn_lock::TurnLock;

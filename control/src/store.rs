@@ -43,7 +43,7 @@ pub use check::{StoreCheck, check};
 pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
-pub use revisions::{NotKept, Reader};
+pub use revisions::{NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage};
 
 use std::io;
 use std::path::{Path, PathBuf};

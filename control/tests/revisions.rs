@@ -273,6 +273,47 @@ async fn revisions_that_are_not_there_are_told_from_those_that_are_forgotten() {
 }
 
 #[tokio::test]
+async fn revisions_and_their_objects_come_in_order_however_many_pages_they_take() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let rule = |number: usize| rule_to_echo(&format!("r{number:03}"), &format!("10.78.0.{number}"));
+    let rules = (0..200).map(rule).collect();
+    client.apply(ApplyRequest { rules, ..ApplyRequest::default() }).await.unwrap();
+    for number in 0..40 {
+        client.apply(chains_only(vec![echo_with(&[number])])).await.unwrap();
+    }
+    let objects = client.objects_at(&demo(), Some(2)).await.unwrap();
+    let names: Vec<String> = objects.iter().map(|object| object.name().to_string()).collect();
+    assert_eq!(names.len(), 203);
+    assert!(objects.iter().any(|it| matches!(it, Object::Chain(chain) if chain.stages == echo_chain("m").stages)));
+    assert!(names.iter().filter(|name| name.starts_with("rule demo/r")).is_sorted());
+    let filter = |limit, before| RevisionFilter { limit, before, ..RevisionFilter::default() };
+    let expected: Vec<u64> = (1..=42).rev().collect();
+    assert_eq!(numbers(&mut client, filter(1000, None)).await, expected);
+    assert_eq!(numbers(&mut client, filter(20, Some(40))).await, expected[3..23]);
+    served.stop().await;
+}
+
+#[test]
+fn a_revision_that_is_forgotten_while_it_is_read_ends_the_reading_with_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 1, ..HistoryLimits::default() };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let weigh = |weight| {
+        let tenants = vec![Tenant { weight, ..Tenant::new(demo()) }];
+        control.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).unwrap();
+    };
+    weigh(1);
+    let mut past = control.past(&demo(), None).unwrap();
+    weigh(2);
+    weigh(3);
+    let error = control.next_objects(&mut past).unwrap_err().to_string();
+    assert_eq!(error, "revision 1 of tenant demo is not kept any more: the earliest that is known is 2");
+}
+
+#[tokio::test]
 async fn the_operators_return_to_before_a_tenants_terms_keeps_them_while_it_has_objects() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
@@ -309,8 +350,8 @@ fn the_first_tenants_are_a_revision_of_the_configuration() {
     let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
     let settings = Settings { tenants: vec![Tenant::new(demo())], secret: None };
     let control = Control::open_with(store, Arc::new(TestNode::default()), settings).unwrap();
-    let revisions = control.revisions(None, &RevisionFilter { limit: 9, ..RevisionFilter::default() }).unwrap();
-    assert_eq!(revisions.iter().map(|it| &*it.author).collect::<Vec<_>>(), ["the node's configuration"]);
+    let page = control.revision_page(None, &RevisionFilter { limit: 9, ..RevisionFilter::default() }).unwrap();
+    assert_eq!(page.revisions.iter().map(|it| &*it.author).collect::<Vec<_>>(), ["the node's configuration"]);
 }
 
 /// What happens to a control plane.

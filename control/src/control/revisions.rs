@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::change::Terms;
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
-use crate::model::{Author, DesiredState, Object, ObjectRef, Outcome, Revision, RevisionFilter, TenantName};
-use crate::store::{NotKept, Reader};
+use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
+use crate::store::{NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage};
 
 /// What a return to a revision led to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,26 +24,52 @@ pub struct Restored {
     pub outcomes: Vec<Outcome>,
 }
 
+/// What a tenant had after a revision, while it is read page by page.
+#[derive(Debug)]
+pub struct Past {
+    tenant: TenantName,
+    number: u64,
+    /// What was not read yet.
+    rest: Vec<Digest>,
+}
+
 impl Control {
-    /// Returns the revisions that pass the filter, latest first, for a caller of this tenant, or else the operator.
-    pub fn revisions(
+    /// Returns the latest revisions that pass the filter, for a caller of this tenant, or else the operator.
+    pub fn revision_page(
         &self,
         caller: Option<&TenantName>,
         filter: &RevisionFilter,
-    ) -> Result<Vec<Revision>, ControlError> {
+    ) -> Result<RevisionPage, ControlError> {
         let reader = if caller.is_some() { Reader::Tenant } else { Reader::Operator };
-        Ok(self.store.revisions(reader, filter)?)
+        Ok(self.store.revision_page(reader, filter)?)
     }
 
     /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
     pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
-        match self.store.objects_at(tenant, number)? {
-            Ok(objects) => Ok(objects),
-            Err(NotKept::NotYet(latest)) => Err(ControlError::NoRevision { number: number.unwrap_or(latest), latest }),
-            Err(NotKept::Forgotten(from)) => {
-                Err(ControlError::RevisionForgotten { tenant: tenant.clone(), number: number.unwrap_or(from), from })
-            }
+        self.store.objects_at(tenant, number)?.map_err(|not_kept| unknown(tenant, number, not_kept))
+    }
+
+    /// Returns what there was of a tenant after a revision, to be read by [`Control::next_objects`]; none: what there is.
+    pub fn past(&self, tenant: &TenantName, number: Option<u64>) -> Result<Past, ControlError> {
+        let known = self.store.contents_at(tenant, number)?;
+        let PastContents { number, mut contents } = known.map_err(|not_kept| unknown(tenant, number, not_kept))?;
+        contents.reverse();
+        Ok(Past { tenant: tenant.clone(), number, rest: contents })
+    }
+
+    /// Returns some more of the objects; none are left if there are none.
+    ///
+    /// # Errors
+    /// The revision was forgotten meanwhile.
+    pub fn next_objects(&self, past: &mut Past) -> Result<Vec<Object>, ControlError> {
+        let next: Vec<Digest> = past.rest.iter().rev().take(PAGE_OBJECTS).copied().collect();
+        let objects = self.store.objects(&next)?;
+        if objects.is_empty() && !next.is_empty() {
+            let from = self.store.earliest_known(&past.tenant)?;
+            return Err(unknown(&past.tenant, Some(past.number), NotKept::Forgotten(from)));
         }
+        past.rest.truncate(past.rest.len() - objects.len());
+        Ok(objects)
     }
 
     /// Makes a tenant's objects what they were after a revision: all of them or none. Without a number, undoes the tenant's
@@ -88,6 +114,16 @@ impl Control {
         }
         let present = self.store.latest_of(&terms.tenants)?;
         if present > expected { Err(ControlError::Outdated { expected, present }) } else { Ok(()) }
+    }
+}
+
+/// Returns the error for a revision that is not known.
+fn unknown(tenant: &TenantName, number: Option<u64>, not_kept: NotKept) -> ControlError {
+    match not_kept {
+        NotKept::NotYet(latest) => ControlError::NoRevision { number: number.unwrap_or(latest), latest },
+        NotKept::Forgotten(from) => {
+            ControlError::RevisionForgotten { tenant: tenant.clone(), number: number.unwrap_or(from), from }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads the kept revisions, and makes room for uploads by forgetting some.
+//! Reads the kept revisions, page by page where there may be many, and makes room for uploads by forgetting some.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -15,6 +15,15 @@ use crate::model::{
 
 /// How a tenant's callers are told of all operators.
 const THE_OPERATOR: &str = "the operator";
+
+/// The most revisions of a page.
+pub const PAGE_REVISIONS: usize = 16;
+/// A page of revisions ends once so many changes were looked at, whether or not they pass the filter.
+const PAGE_CHANGES: usize = 16_384;
+/// The most objects of a page.
+pub const PAGE_OBJECTS: usize = 64;
+/// A page of objects ends once their contents have so many bytes.
+pub const PAGE_BYTES: usize = 256 << 10;
 
 /// Who reads revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,52 +43,57 @@ pub enum NotKept {
     Forgotten(u64),
 }
 
+/// Some of the revisions that pass a filter, latest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevisionPage {
+    /// The revisions.
+    pub revisions: Vec<Revision>,
+    /// The next page has revisions with smaller numbers than this. None: there is no other page.
+    pub before: Option<u64>,
+}
+
+/// What a tenant had after a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastContents {
+    /// The number of the revision.
+    pub number: u64,
+    /// The contents of the objects, in the order of kinds and names.
+    pub contents: Vec<Digest>,
+}
+
 impl Store {
-    /// Returns the revisions that pass the filter, latest first.
-    pub fn revisions(&self, reader: Reader, filter: &RevisionFilter) -> Result<Vec<Revision>, StoreError> {
+    /// Returns the latest revisions that pass the filter: at most [`PAGE_REVISIONS`], and fewer if many others lie between.
+    pub fn revision_page(&self, reader: Reader, filter: &RevisionFilter) -> Result<RevisionPage, StoreError> {
         self.opened.read(|read| {
             let parts = read.open_table(HISTORY).map_err(|e| self.failed(e))?;
             let order = read.open_table(ORDER).map_err(|e| self.failed(e))?;
             let end = filter.before.unwrap_or(u64::MAX);
-            let mut found: Vec<Revision> = Vec::new();
-            let mut add = |tenant: &str, number: u64, bytes: &[u8]| {
-                let mut part = StoredPart::decoded(self, bytes)?;
-                let mut changes = part.take_changes(self, tenant)?;
-                changes.retain(|change| filter.is_meant(&change.object));
-                if changes.is_empty() {
-                    return Ok(true);
-                }
-                let is_full = found.len() == filter.limit;
-                match found.last_mut() {
-                    Some(last) if last.number == number => merge(last, changes),
-                    _ if is_full => return Ok(false),
-                    _ => found.push(revision(reader, number, part, changes)),
-                }
-                Ok::<_, StoreError>(true)
-            };
+            let mut page = Page::new(reader, filter);
             match &filter.tenant {
                 Some(tenant) => {
                     let tenant = tenant.as_str();
                     for entry in parts.range((tenant, 0)..(tenant, end)).map_err(|e| self.failed(e))?.rev() {
                         let (key, bytes) = entry.map_err(|e| self.failed(e))?;
-                        if !add(tenant, key.value().1, bytes.value())? {
+                        if !page.has_room_for(key.value().1) {
                             break;
                         }
+                        page.add(self, key.value(), bytes.value())?;
                     }
                 }
                 None => {
                     for entry in order.range(..(end, "")).map_err(|e| self.failed(e))?.rev() {
                         let (key, _) = entry.map_err(|e| self.failed(e))?;
                         let (number, tenant) = key.value();
-                        let bytes = parts.get((tenant, number)).map_err(|e| self.failed(e))?;
-                        let bytes = bytes.ok_or_else(|| self.damaged("a revision is missing"))?;
-                        if !add(tenant, number, bytes.value())? {
+                        if !page.has_room_for(number) {
                             break;
                         }
+                        let bytes = parts.get((tenant, number)).map_err(|e| self.failed(e))?;
+                        let bytes = bytes.ok_or_else(|| self.damaged("a revision is missing"))?;
+                        page.add(self, (tenant, number), bytes.value())?;
                     }
                 }
             }
-            Ok(found)
+            Ok(RevisionPage { revisions: page.found, before: page.before })
         })
     }
 
@@ -123,33 +137,79 @@ impl Store {
         number: Option<u64>,
     ) -> Result<Result<Vec<Object>, NotKept>, StoreError> {
         self.opened.read(|read| {
-            let meta = read.open_table(META).map_err(|e| self.failed(e))?;
-            let version = meta.get("version").map_err(|e| self.failed(e))?.map_or(0, |version| version.value());
-            let number = number.unwrap_or(version);
-            let from = self.known_from(read, tenant)?;
-            if number > version {
-                return Ok(Err(NotKept::NotYet(version)));
-            }
-            if number < from {
-                return Ok(Err(NotKept::Forgotten(from)));
-            }
-            let mut objects = self.objects_now(read, tenant)?;
-            for part in self.last_parts(read, tenant)? {
-                let (later, changes) = part?;
-                if later <= number {
-                    break;
-                }
-                for ObjectChange { object, before, .. } in changes {
-                    match before {
-                        Some(digest) => objects.insert(object, digest),
-                        None => objects.remove(&object),
-                    };
-                }
-            }
+            let past = match self.past_contents(read, tenant, number)? {
+                Ok(past) => past,
+                Err(not_kept) => return Ok(Err(not_kept)),
+            };
             let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
-            let objects = objects.values().map(|digest| decoded(self, &contents, digest));
+            let objects = past.contents.iter().map(|digest| decoded(self, &contents, digest));
             objects.collect::<Result<_, _>>().map(Ok)
         })
+    }
+
+    /// Returns what there was of a tenant after a revision, to be read by [`Store::objects`]; none: what there is.
+    pub fn contents_at(
+        &self,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Result<PastContents, NotKept>, StoreError> {
+        self.opened.read(|read| self.past_contents(read, tenant, number))
+    }
+
+    /// Returns the objects of the first of these contents: at most [`PAGE_OBJECTS`], and no more after [`PAGE_BYTES`]. Ends before a
+    /// content that was forgotten meanwhile.
+    pub fn objects(&self, digests: &[Digest]) -> Result<Vec<Object>, StoreError> {
+        self.opened.read(|read| {
+            let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
+            let references = read.open_table(REFERENCES).map_err(|e| self.failed(e))?;
+            let (mut objects, mut bytes) = (Vec::new(), 0);
+            for digest in digests.iter().take(PAGE_OBJECTS) {
+                if bytes >= PAGE_BYTES || references.get(digest.as_bytes()).map_err(|e| self.failed(e))?.is_none() {
+                    break;
+                }
+                let content = contents.get(digest.as_bytes()).map_err(|e| self.failed(e))?;
+                bytes += content.map_or(0, |content| content.value().len());
+                objects.push(decoded(self, &contents, digest)?);
+            }
+            Ok(objects)
+        })
+    }
+
+    /// Returns the earliest revision after which everything that touched the tenant is kept.
+    pub fn earliest_known(&self, tenant: &TenantName) -> Result<u64, StoreError> {
+        self.opened.read(|read| self.known_from(read, tenant))
+    }
+
+    fn past_contents(
+        &self,
+        read: &ReadTransaction,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Result<PastContents, NotKept>, StoreError> {
+        let meta = read.open_table(META).map_err(|e| self.failed(e))?;
+        let version = meta.get("version").map_err(|e| self.failed(e))?.map_or(0, |version| version.value());
+        let number = number.unwrap_or(version);
+        let from = self.known_from(read, tenant)?;
+        if number > version {
+            return Ok(Err(NotKept::NotYet(version)));
+        }
+        if number < from {
+            return Ok(Err(NotKept::Forgotten(from)));
+        }
+        let mut objects = self.objects_now(read, tenant)?;
+        for part in self.last_parts(read, tenant)? {
+            let (later, changes) = part?;
+            if later <= number {
+                break;
+            }
+            for ObjectChange { object, before, .. } in changes {
+                match before {
+                    Some(digest) => objects.insert(object, digest),
+                    None => objects.remove(&object),
+                };
+            }
+        }
+        Ok(Ok(PastContents { number, contents: objects.into_values().collect() }))
     }
 
     /// Forgets as many of a tenant's oldest revisions as it takes until its uploads fit, and removes garbage. Forgets none,
@@ -292,6 +352,48 @@ impl Store {
             let mut part = StoredPart::decoded(self, bytes.value())?;
             Ok((key.value().1, part.take_changes(self, tenant.as_str())?))
         }))
+    }
+}
+
+/// A page while it is filled.
+struct Page<'f> {
+    reader: Reader,
+    filter: &'f RevisionFilter,
+    found: Vec<Revision>,
+    /// The number of the revision whose parts are being added.
+    current: Option<u64>,
+    /// How many changes were looked at.
+    looked_at: usize,
+    before: Option<u64>,
+}
+
+impl<'f> Page<'f> {
+    fn new(reader: Reader, filter: &'f RevisionFilter) -> Self {
+        Self { reader, filter, found: Vec::new(), current: None, looked_at: 0, before: None }
+    }
+
+    /// Returns whether a part of this revision can be added. All parts of a revision are on one page.
+    fn has_room_for(&mut self, number: u64) -> bool {
+        let is_full = self.found.len() >= self.filter.limit.min(PAGE_REVISIONS) || self.looked_at >= PAGE_CHANGES;
+        if self.current.is_some_and(|current| current != number) && is_full {
+            self.before = Some(number + 1);
+            return false;
+        }
+        self.current = Some(number);
+        true
+    }
+
+    fn add(&mut self, store: &Store, (tenant, number): (&str, u64), bytes: &[u8]) -> Result<(), StoreError> {
+        let mut part = StoredPart::decoded(store, bytes)?;
+        self.looked_at += part.changes.len();
+        let mut changes = part.take_changes(store, tenant)?;
+        changes.retain(|change| self.filter.is_meant(&change.object));
+        match self.found.last_mut() {
+            _ if changes.is_empty() => {}
+            Some(last) if last.number == number => merge(last, changes),
+            _ => self.found.push(revision(self.reader, number, part, changes)),
+        }
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use redb::ReadableTableMetadata;
 
 use super::*;
-use crate::model::{Object, RevisionFilter};
+use crate::model::{Object, Revision, RevisionFilter};
 use crate::store::counts::Counts;
 
 fn tenant(name: &str) -> TenantName {
@@ -37,6 +37,20 @@ fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
 fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
     let filter = RevisionFilter { tenant: tenant.cloned(), limit: 1000, ..RevisionFilter::default() };
     store.revisions(Reader::Operator, &filter).unwrap().iter().map(|revision| revision.number).collect()
+}
+
+impl Store {
+    /// Returns the revisions of all pages, up to the limit of the filter.
+    pub(super) fn revisions(&self, reader: Reader, filter: &RevisionFilter) -> Result<Vec<Revision>, StoreError> {
+        let (mut found, mut next) = (Vec::new(), Some(filter.before));
+        while let Some(before) = next.filter(|_| found.len() < filter.limit) {
+            let limit = filter.limit - found.len();
+            let page = self.revision_page(reader, &RevisionFilter { before, limit, ..filter.clone() })?;
+            found.extend(page.revisions);
+            next = page.before.map(Some);
+        }
+        Ok(found)
+    }
 }
 
 /// Checks that contents, references, needs and totals are exactly what objects and kept revisions refer to.
@@ -174,6 +188,60 @@ fn revisions_are_listed_by_tenant_kind_name_and_page() {
     assert_eq!(list(RevisionFilter { kind: Some("chain"), ..all.clone() }), []);
     assert_eq!(list(RevisionFilter { limit: 2, ..all.clone() }), [(3, 1), (2, 1)]);
     assert_eq!(list(RevisionFilter { before: Some(2), ..all }), [(1, 2)]);
+}
+
+#[test]
+fn a_page_of_revisions_ends_with_a_whole_revision_and_after_many_changes_that_pass_no_filter() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let (a, b) = (tenant("a"), tenant("b"));
+    for number in 0..20 {
+        let modules = vec![numbered(&a, "m", number), numbered(&b, "m", number)];
+        make(&store, &Change { modules, ..Change::default() });
+    }
+    let filter = RevisionFilter { limit: 1000, ..RevisionFilter::default() };
+    let page = store.revision_page(Reader::Operator, &filter).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (PAGE_REVISIONS, Some(5)));
+    assert!(page.revisions.iter().all(|revision| revision.counts.total() == 2));
+    let page = store.revision_page(Reader::Operator, &RevisionFilter { before: page.before, ..filter.clone() }).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (4, None));
+
+    let many = (0..5000).map(|number| numbered(&a, &format!("n{number}"), number)).collect();
+    make(&store, &Change { modules: many, ..Change::default() });
+    for number in 0..9 {
+        let many = (0..5000).map(|at| numbered(&a, &format!("n{at}"), at + 1 + number % 2)).collect();
+        make(&store, &Change { modules: many, ..Change::default() });
+    }
+    let none = RevisionFilter { name: Some("m".into()), ..filter };
+    let page = store.revision_page(Reader::Operator, &none).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (0, Some(27)), "four of them have 20000 changes");
+    assert_eq!(store.revisions(Reader::Operator, &none).unwrap().len(), 20);
+}
+
+#[test]
+fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1, u64::MAX);
+    let modules = (0..100).map(|number| numbered(&demo(), &format!("m{number}"), number)).collect();
+    let large = |number: usize| {
+        let stage = Stage::new("m0".parse().unwrap(), vec![number as u8; 60 << 10]);
+        Chain::new(demo(), format!("c{number}").parse().unwrap(), vec![stage])
+    };
+    make(&store, &Change { modules, chains: (0..20).map(large).collect(), ..Change::default() });
+    let PastContents { number, contents } = store.contents_at(&demo(), None).unwrap().unwrap();
+    assert_eq!((number, contents.len()), (1, 120));
+    let kinds = |objects: &[Object]| objects.iter().map(|it| it.name().kind()).collect::<Vec<_>>();
+    let modules = store.objects(&contents).unwrap();
+    assert_eq!(kinds(&modules), ["module"; PAGE_OBJECTS]);
+    let chains = store.objects(&contents[100..]).unwrap();
+    assert_eq!(kinds(&chains), ["chain"; 5], "of 60 KiB each");
+
+    // Revision 2 keeps what it replaced, and 3 forgets that with it.
+    for number in 1..=2 {
+        make(&store, &Change { chains: vec![Chain { cache_max: number, ..large(1) }], ..Change::default() });
+    }
+    assert_eq!(store.objects(&contents[101..]).unwrap(), []);
+    assert_eq!(store.earliest_known(&demo()).unwrap(), 2);
 }
 
 #[test]
