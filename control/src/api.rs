@@ -159,7 +159,7 @@ impl ControlService {
         let by = caller.tenant().cloned();
         self.blocking(move |control| {
             let _place = place;
-            control.upload_as(by.as_ref(), kind, &announced.tenant, &announced.digest, &bytes)
+            control.upload_as(by.as_ref(), announced.if_full, kind, &announced.tenant, &announced.digest, &bytes)
         })
         .await?;
         tracing::info!(%caller, %tenant, %digest, size_bytes, "uploaded");
@@ -242,6 +242,7 @@ impl proto::control_server::Control for ControlService {
         let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
         let mut request = request.into_inner();
         let (tenant, pem) = (std::mem::take(&mut request.tenant), Pem::new(std::mem::take(&mut request.pem)));
+        let if_full = upload::if_full(request.keep_history);
         let tenant = TenantName::new(tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
         let places = if caller.tenant().is_some() { &self.uploads } else { &self.operators_uploads };
@@ -249,7 +250,7 @@ impl proto::control_server::Control for ControlService {
         let (by, of) = (caller.tenant().cloned(), tenant.clone());
         let uploaded = self.blocking(move |control| {
             let _held = (place, charge);
-            control.upload_key_as(by.as_ref(), &of, &pem)
+            control.upload_key_as(by.as_ref(), if_full, &of, &pem)
         });
         let UploadedKey { digest, algorithm } = uploaded.await?;
         tracing::info!(%caller, %tenant, %digest, algorithm, "key uploaded");

@@ -1,6 +1,6 @@
 //! A client of `pinion.v1` on a Unix socket, or over TCP with mutual TLS, in the model's own values.
 //!
-//! Used by the `pinion` command and by tests. Keeps no state but the connection.
+//! Used by the `pinion` command and by tests. Keeps no state but the connection, and whether its uploads keep history.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -166,6 +166,8 @@ impl LogLines {
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: ControlClient<Transport>,
+    /// Whether no upload makes the node forget revisions.
+    keeps_history: bool,
 }
 
 impl Client {
@@ -184,35 +186,57 @@ impl Client {
         let inner = ControlClient::new(transport.map_err(|error| unreachable(address, &*error))?)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { inner })
+        Ok(Self { inner, keeps_history: false })
+    }
+
+    /// Returns a client whose uploads are refused where revisions would have to be forgotten for them, as for dry runs.
+    #[must_use]
+    pub fn keeping_history(self) -> Self {
+        Self { keeps_history: true, ..self }
     }
 
     /// Uploads a module's bytes for a tenant, and returns their digest, by which [`Client::apply`] can name them.
     pub async fn upload(&mut self, tenant: &TenantName, wasm: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, wasm);
+        let (digest, messages) = self.upload_messages(tenant, wasm);
         self.inner.upload_module(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
     /// Uploads the archive of a stage's files for a tenant, and returns its digest, by which stages can name it.
     pub async fn upload_files(&mut self, tenant: &TenantName, archive: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, archive);
+        let (digest, messages) = self.upload_messages(tenant, archive);
         self.inner.upload_files(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
     /// Uploads a private key for a tenant, and returns the digest of its public key, by which [`Client::apply`] can name it.
     pub async fn upload_key(&mut self, tenant: &TenantName, pem: Pem) -> Result<UploadedKey, ClientError> {
-        let message = proto::UploadKeyRequest { tenant: tenant.to_string(), pem: pem.take() };
+        let (tenant, keep_history) = (tenant.to_string(), self.keeps_history);
+        let message = proto::UploadKeyRequest { tenant, pem: pem.take(), keep_history };
         let proto::UploadKeyResponse { digest, algorithm } = self.inner.upload_key(message).await?.into_inner();
         Ok(UploadedKey { digest: field("digest", digest.parse())?, algorithm })
     }
 
     /// Uploads a model (ONNX) for a tenant, and returns its digest, by which [`Client::apply`] can name it.
     pub async fn upload_model(&mut self, tenant: &TenantName, onnx: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, onnx);
+        let (digest, messages) = self.upload_messages(tenant, onnx);
         self.inner.upload_model(tokio_stream::iter(messages)).await?;
         Ok(digest)
+    }
+
+    /// Returns the messages that upload these bytes, and their digest.
+    fn upload_messages(
+        &self,
+        tenant: &TenantName,
+        bytes: Vec<u8>,
+    ) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
+        let (digest, tenant) = (Digest::of(&bytes), tenant.to_string());
+        let (size_bytes, keep_history) = (bytes.len() as u64, self.keeps_history);
+        let header = Header { tenant, digest: digest.to_string(), size_bytes, keep_history };
+        let chunks = (0..bytes.len()).step_by(CHUNK_BYTES);
+        let chunks = chunks.map(move |at| Part::Chunk(bytes[at..bytes.len().min(at + CHUNK_BYTES)].to_vec()));
+        let parts = std::iter::once(Part::Header(header)).chain(chunks);
+        (digest, parts.map(|part| UploadRequest { part: Some(part) }))
     }
 
     /// Creates or updates the objects as given: all of them or none.
@@ -397,16 +421,6 @@ fn change_refused(status: Status) -> ClientError {
         ClientError::Failed { code: code @ Code::Aborted, message } => ClientError::Refused { code, message },
         error => error,
     }
-}
-
-/// Returns the messages that upload these bytes, and their digest.
-fn upload_messages(tenant: &TenantName, bytes: Vec<u8>) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
-    let digest = Digest::of(&bytes);
-    let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: bytes.len() as u64 };
-    let chunks = (0..bytes.len()).step_by(CHUNK_BYTES);
-    let chunks = chunks.map(move |at| Part::Chunk(bytes[at..bytes.len().min(at + CHUNK_BYTES)].to_vec()));
-    let parts = std::iter::once(Part::Header(header)).chain(chunks);
-    (digest, parts.map(|part| UploadRequest { part: Some(part) }))
 }
 
 fn outcomes(messages: Vec<proto::Outcome>) -> Result<Vec<Outcome>, BadMessage> {

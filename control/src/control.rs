@@ -6,8 +6,8 @@
 //! ```text
 //!   change:  lock -> model: next state -> node: check -> store: commit -> node: follow -> unlock
 //!            and if templates are missing after the check: unlock -> node: build -> once more from the beginning
-//!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store
-//!   key:     the same: parse -> room -> seal -> store
+//!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store, with revisions that give way
+//!   key:     the same: parse -> seal -> room -> store
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
@@ -39,7 +39,7 @@ pub use self::revisions::{Past, Restored};
 pub use self::sealed_keys::SealError;
 use self::sealed_keys::SealedKeys;
 use self::turn_lock::TurnLock;
-pub use self::uploads::{NamedUpload, UploadKind, UploadedKey};
+pub use self::uploads::{IfFull, NamedUpload, UploadKind, UploadedKey};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{

@@ -36,6 +36,7 @@ mod opened;
 mod overlay;
 mod quarantine;
 mod revisions;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,7 @@ pub use check::{StoreCheck, check};
 pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
+pub use room::ToForget;
 pub use revisions::{NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage};
 
 use std::io;
@@ -308,8 +310,21 @@ impl Store {
         bytes: &[u8],
         now: SystemTime,
     ) -> Result<(), StoreError> {
+        self.put_upload_after(&ToForget::default(), tenant, digest, bytes, now)
+    }
+
+    /// As [`Store::put_upload`], and forgets these revisions with it: both or neither.
+    pub fn put_upload_after(
+        &self,
+        to_forget: &ToForget,
+        tenant: &TenantName,
+        digest: &Digest,
+        bytes: &[u8],
+        now: SystemTime,
+    ) -> Result<(), StoreError> {
         let key = (tenant.as_str(), digest.as_bytes());
         let written = self.opened.write(bytes.len() as u64, |write| {
+            self.forget(write, to_forget, now)?;
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
             uploads.insert(key, (seconds(now), bytes.len() as u64)).map_err(|e| self.failed(e))?;
             let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;

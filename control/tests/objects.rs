@@ -282,7 +282,7 @@ async fn a_model_that_the_node_refuses_or_that_is_too_large_is_not_kept() {
     let channel = tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
     let mut raw = proto::control_client::ControlClient::new(channel);
     let size_bytes = (64 << 20) + 1;
-    let header = Header { tenant: "demo".into(), digest: Digest::of(b"").to_string(), size_bytes };
+    let header = Header { tenant: "demo".into(), digest: Digest::of(b"").to_string(), size_bytes, keep_history: false };
     let messages = [proto::UploadRequest { part: Some(Part::Header(header)) }];
     let status = raw.upload_model(tokio_stream::iter(messages)).await.unwrap_err();
     assert_eq!(status.message(), "the model has 67108865 bytes: at most 67108864 are allowed");

@@ -360,7 +360,7 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
     let mut client = proto::control_client::ControlClient::new(channel(&served.socket).await);
     let bytes = wasm("m");
     let header = |digest: Digest, size_bytes: u64| {
-        Part::Header(Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes })
+        Part::Header(Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes, keep_history: false })
     };
     let chunk = || Part::Chunk(wasm("m"));
     let right = Digest::of(&bytes);

@@ -1,17 +1,13 @@
-//! Reads the kept revisions, page by page where there may be many, and makes room for uploads by forgetting some.
+//! Reads the kept revisions, page by page where there may be many.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use redb::ReadTransaction;
 
-use super::contents::{CONTENTS, Contents, KINDS, NEEDS, OBJECTS, REFERENCES, decoded, read_object};
-use super::garbage::spared_from;
-use super::history::{FORGOTTEN, HISTORY, History, ORDER, SHARES, StoredPart};
-use super::{META, SEALED, Store, StoreError, UPLOADS};
-use crate::model::{
-    ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, StoredUpload, TenantName,
-};
+use super::contents::{CONTENTS, KINDS, OBJECTS, REFERENCES, decoded};
+use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, StoredPart};
+use super::{META, Store, StoreError};
+use crate::model::{ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName};
 
 /// How a tenant's callers are told of all operators.
 const THE_OPERATOR: &str = "the operator";
@@ -210,103 +206,6 @@ impl Store {
             }
         }
         Ok(Ok(PastContents { number, contents: objects.into_values().collect() }))
-    }
-
-    /// Forgets as many of a tenant's oldest revisions as it takes until its uploads fit, and removes garbage. Forgets none,
-    /// and returns false, if that does not help.
-    pub fn forget_until(
-        &self,
-        tenant: &TenantName,
-        now: SystemTime,
-        fits: impl Fn(&[StoredUpload]) -> bool,
-    ) -> Result<bool, StoreError> {
-        let Some(count) = self.count_to_forget(tenant, now, fits)? else { return Ok(false) };
-        self.opened.write(0, |write| {
-            let mut contents = Contents::open(self, write)?;
-            let mut history = History::open(self, write)?;
-            for _ in 0..count {
-                history.forget_oldest(&mut contents, tenant.as_str(), u64::MAX)?;
-            }
-            drop((contents, history));
-            self.remove_garbage(write, now)
-        })?;
-        Ok(true)
-    }
-
-    /// Returns how many revisions it would take, with uploads of the last hour kept.
-    fn count_to_forget(
-        &self,
-        tenant: &TenantName,
-        now: SystemTime,
-        fits: impl Fn(&[StoredUpload]) -> bool,
-    ) -> Result<Option<usize>, StoreError> {
-        let uploads = self.uploads()?;
-        self.opened.read(|read| {
-            let mut uploads = uploads.clone();
-            let young = self.young_uploads(read, tenant, now)?;
-            let parts = read.open_table(HISTORY).map_err(|e| self.failed(e))?;
-            let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
-            let references = read.open_table(REFERENCES).map_err(|e| self.failed(e))?;
-            let needs = read.open_table(NEEDS).map_err(|e| self.failed(e))?;
-            let (mut released, mut needed) = (BTreeMap::<Digest, u64>::new(), BTreeMap::<Digest, u64>::new());
-            let all = parts.range((tenant.as_str(), 0)..=(tenant.as_str(), u64::MAX)).map_err(|e| self.failed(e))?;
-            for (at, entry) in all.enumerate() {
-                let (_, bytes) = entry.map_err(|e| self.failed(e))?;
-                let changes = StoredPart::decoded(self, bytes.value())?.take_changes(self, tenant.as_str())?;
-                let mut is_freed = false;
-                for digest in changes.iter().flat_map(|change| [change.before, change.after]).flatten() {
-                    let held =
-                        references.get(digest.as_bytes()).map_err(|e| self.failed(e))?.map_or(0, |it| it.value());
-                    let gone = released.entry(digest).or_default();
-                    *gone += 1;
-                    if *gone < held {
-                        continue;
-                    }
-                    let uploads_of =
-                        read_object(self, &contents, &digest)?.map_or_else(|_| Vec::new(), |it| it.uploads());
-                    for (upload, _) in uploads_of {
-                        let key = (tenant.as_str(), upload.as_bytes());
-                        let wanted = needs.get(key).map_err(|e| self.failed(e))?.map_or(0, |it| it.value());
-                        let gone = needed.entry(upload).or_default();
-                        *gone += 1;
-                        if *gone == wanted && !young.contains(&upload) {
-                            uploads.retain(|it| it.tenant != *tenant || it.digest != upload);
-                            is_freed = true;
-                        }
-                    }
-                }
-                if is_freed && fits(&uploads) {
-                    return Ok(Some(at + 1));
-                }
-            }
-            Ok(None)
-        })
-    }
-
-    /// Returns the uploads of a tenant that are too young to be removed.
-    fn young_uploads(
-        &self,
-        read: &ReadTransaction,
-        tenant: &TenantName,
-        now: SystemTime,
-    ) -> Result<Vec<Digest>, StoreError> {
-        let (first, last) = ((tenant.as_str(), &[0_u8; 32]), (tenant.as_str(), &[0xff_u8; 32]));
-        let mut young = Vec::new();
-        let uploads = read.open_table(UPLOADS).map_err(|e| self.failed(e))?;
-        for entry in uploads.range(first..=last).map_err(|e| self.failed(e))? {
-            let (key, value) = entry.map_err(|e| self.failed(e))?;
-            if value.value().0 > spared_from(now) {
-                young.push(Digest::from_bytes(*key.value().1));
-            }
-        }
-        let keys = read.open_table(SEALED).map_err(|e| self.failed(e))?;
-        for entry in keys.range(first..=last).map_err(|e| self.failed(e))? {
-            let (key, value) = entry.map_err(|e| self.failed(e))?;
-            if value.value().0 > spared_from(now) {
-                young.push(Digest::from_bytes(*key.value().1));
-            }
-        }
-        Ok(young)
     }
 
     /// Returns the first number after which everything that touched the tenant is kept.

@@ -14,6 +14,7 @@ mod archive;
 mod crashes;
 mod history;
 mod quarantine;
+mod room;
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)

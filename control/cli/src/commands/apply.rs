@@ -28,8 +28,11 @@ pub(super) async fn run(
     print_changed(&changed, Done::of(terms), format)
 }
 
-/// Uploads the modules, files, keys and models, and makes the change.
+/// Uploads the modules, files, keys and models, and makes the change. A dry run's uploads cost no revision.
 pub(super) async fn apply(mut client: Client, contents: Contents, options: ChangeOptions) -> anyhow::Result<Changed> {
+    if options.dry_run {
+        client = client.keeping_history();
+    }
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
         let files_of = check::files_of(&files);

@@ -9,32 +9,32 @@ use super::*;
 use crate::model::{Object, Revision, RevisionFilter};
 use crate::store::counts::Counts;
 
-fn tenant(name: &str) -> TenantName {
+pub(super) fn tenant(name: &str) -> TenantName {
     name.parse().unwrap()
 }
 
 /// Returns a module of a tenant with one of the contents that a number stands for. No blob is needed for it.
-fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
+pub(super) fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
     let digest = Digest::of(&number.to_le_bytes());
     Module { tenant: tenant.clone(), name: name.parse().unwrap(), digest, size_bytes: 10 }
 }
 
-fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
+pub(super) fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
     Change { modules: vec![numbered(tenant, name, number)], ..Change::default() }
 }
 
 /// Commits a change whose uploads are there.
-fn make(store: &Store, change: &Change) -> DesiredState {
+pub(super) fn make(store: &Store, change: &Change) -> DesiredState {
     let applied = store.load().unwrap().apply(change).unwrap();
     store.commit(&applied, &signature()).unwrap();
     applied.state
 }
 
-fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
+pub(super) fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
     Store::open_with(&folder.join("store"), HistoryLimits { revisions, bytes }).unwrap()
 }
 
-fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
+pub(super) fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
     let filter = RevisionFilter { tenant: tenant.cloned(), limit: 1000, ..RevisionFilter::default() };
     store.revisions(Reader::Operator, &filter).unwrap().iter().map(|revision| revision.number).collect()
 }
@@ -238,7 +238,7 @@ fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forg
 
     // Revision 2 keeps what it replaced, and 3 forgets that with it.
     for number in 1..=2 {
-        make(&store, &Change { chains: vec![Chain { cache_max: number, ..large(1) }], ..Change::default() });
+        make(&store, &Change { chains: vec![Chain { idle_timeout_ms: 60_000 + number, ..large(1) }], ..Change::default() });
     }
     assert_eq!(store.objects(&contents[101..]).unwrap(), []);
     assert_eq!(store.earliest_known(&demo()).unwrap(), 2);
@@ -268,25 +268,6 @@ fn uploads_stay_as_long_as_a_kept_revision_needs_them() {
     assert_eq!(store.collect_garbage(at(100_000)).unwrap(), []);
     make(&store, &set(&demo(), "other", 0));
     assert_eq!(store.collect_garbage(at(100_000)).unwrap(), [module("a").digest]);
-}
-
-#[test]
-fn the_oldest_revisions_give_way_to_uploads_and_none_does_in_vain() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&folder.path().join("store")).unwrap();
-    for name in ["a", "b", "c", "d"] {
-        let module = Module { name: "m".parse().unwrap(), ..module(name) };
-        store.put_upload(&demo(), &module.digest, &wasm(name), at(1000)).unwrap();
-        make(&store, &Change { modules: vec![module], ..Change::default() });
-    }
-    let fits = |max| move |uploads: &[StoredUpload]| uploads.len() <= max;
-    assert!(!store.forget_until(&demo(), at(1001), fits(2)).unwrap(), "all are of the last hour");
-    assert!(!store.forget_until(&demo(), at(9000), fits(0)).unwrap(), "one is in use");
-    assert_eq!(numbers(&store, None), [4, 3, 2, 1]);
-    assert!(store.forget_until(&demo(), at(9000), fits(3)).unwrap());
-    assert_eq!(numbers(&store, None), [4, 3], "revision 2 was the last that needed a");
-    assert_eq!(store.uploads().unwrap().len(), 3);
-    check_references(&store);
 }
 
 /// What happens to the store.
