@@ -89,6 +89,17 @@ pub enum ControlError {
         /// The latest revision of a tenant of the request.
         present: u64,
     },
+    /// The latest revision is not the one any more that was to be undone.
+    #[error(
+        "revision {present} has changed objects of tenant {tenant} since it was asked to undo its latest one: look at it (pinion \
+         history), and undo again if that is still right"
+    )]
+    ChangedMeanwhile {
+        /// The tenant.
+        tenant: TenantName,
+        /// Its latest revision.
+        present: u64,
+    },
     /// A request names a revision that is not there yet.
     #[error("there is no revision {number} yet: the latest is {latest}")]
     NoRevision {

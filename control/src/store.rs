@@ -45,7 +45,7 @@ pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
 pub use room::ToForget;
-pub use revisions::{NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage};
+pub use revisions::{NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo};
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, ChangeOptions, Settings, UploadKind};
@@ -178,6 +179,27 @@ async fn an_undo_returns_what_was_changed_deleted_and_created_and_can_be_undone(
     assert_eq!(client.objects_at(&demo(), None).await.unwrap(), after);
     let same = client.roll_back(&demo(), Some(2), ChangeOptions::default()).await.unwrap();
     assert_eq!((same.version, same.outcomes.len()), (4, 0), "it is so already");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn an_undo_undoes_no_revision_that_came_after_it_was_asked_for() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    client.apply(chains_only(vec![echo_with(b"other")])).await.unwrap();
+    served.node.take_calls();
+    // Changes are made while the undo waits for a build.
+    *served.node.build_time.lock().unwrap() = Duration::from_secs(60);
+    let mut undoing = client.clone();
+    let undo = tokio::spawn(async move { undoing.roll_back(&demo(), None, ChangeOptions::default()).await });
+    served.node.wait_for_calls(2).await;
+    client.delete(&[ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"))]).await.unwrap();
+    *served.node.build_time.lock().unwrap() = Duration::ZERO;
+    let (code, message) = refused(undo.await.unwrap());
+    assert_eq!(code, Code::Aborted);
+    assert!(message.starts_with("revision 3 has changed objects of tenant demo since it was asked to undo"), "{message}");
+    assert_eq!(config(&mut client).await, b"other");
     served.stop().await;
 }
 

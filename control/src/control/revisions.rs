@@ -11,7 +11,7 @@ use super::change::Terms;
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
 use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
-use crate::store::{NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage};
+use crate::store::{NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage, ToUndo};
 
 /// What a return to a revision led to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,29 +79,38 @@ impl Control {
         author: &Author,
         tenant: &TenantName,
         to: Option<u64>,
-        mut options: ChangeOptions,
+        options: ChangeOptions,
     ) -> Result<Restored, ControlError> {
         let party = Party::of(author.tenant.as_ref(), Some(tenant));
         let is_meant = |object: &ObjectRef| author.tenant.is_none() || !matches!(object, ObjectRef::Tenant { .. });
-        let number = match to {
-            Some(number) => number,
+        let (number, latest) = match to {
+            Some(number) => (number, None),
             None => {
-                let latest = self.store.latest_that(tenant, is_meant)?;
-                let latest = latest.ok_or_else(|| ControlError::NothingToUndo(tenant.clone()))?;
-                // What is undone is still the latest when that is done.
-                options.expected_revision = options.expected_revision.or(Some(self.store.latest_of([tenant])?));
-                latest - 1
+                let to_undo = self.store.to_undo(tenant, is_meant)?;
+                let ToUndo { number, latest } = to_undo.ok_or_else(|| ControlError::NothingToUndo(tenant.clone()))?;
+                (number - 1, Some(latest))
             }
         };
-        let terms = Terms { author, tenants: [tenant.clone()].into(), options };
+        // A revision that comes meanwhile is not undone with the one that was meant.
+        let expected_revision = options.expected_revision.or(latest);
+        let terms = Terms {
+            author,
+            tenants: [tenant.clone()].into(),
+            options: ChangeOptions { expected_revision, ..options },
+        };
         let changed = self.change(&party, &terms, |now| {
             let mut wanted = self.objects_at(tenant, Some(number))?;
             let mut objects = now.objects_of(tenant);
             wanted.retain(|object| is_meant(&object.name()));
             objects.retain(|object| is_meant(&object.name()));
             self.change_of(&differences(now, &objects, wanted))
+        });
+        let Changed { version, outcomes } = changed.map_err(|error| match error {
+            ControlError::Outdated { present, .. } if options.expected_revision.is_none() => {
+                ControlError::ChangedMeanwhile { tenant: tenant.clone(), present }
+            }
+            error => error,
         })?;
-        let Changed { version, outcomes } = changed;
         Ok(Restored { version, restored: number, outcomes })
     }
 

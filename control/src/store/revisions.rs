@@ -57,6 +57,15 @@ pub struct PastContents {
     pub contents: Vec<Digest>,
 }
 
+/// A revision to undo, as long as no later one touches its tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToUndo {
+    /// Its number.
+    pub number: u64,
+    /// The number of the latest revision that touched the tenant.
+    pub latest: u64,
+}
+
 impl Store {
     /// Returns the latest revisions that pass the filter: at most [`PAGE_REVISIONS`], and fewer if many others lie between.
     pub fn revision_page(&self, reader: Reader, filter: &RevisionFilter) -> Result<RevisionPage, StoreError> {
@@ -109,17 +118,19 @@ impl Store {
         })
     }
 
-    /// Returns the number of the tenant's latest revision that touched an object for which this holds.
-    pub fn latest_that(
+    /// Returns the tenant's latest revision that touched an object for which this holds.
+    pub fn to_undo(
         &self,
         tenant: &TenantName,
         is_meant: impl Fn(&ObjectRef) -> bool,
-    ) -> Result<Option<u64>, StoreError> {
+    ) -> Result<Option<ToUndo>, StoreError> {
         self.opened.read(|read| {
+            let mut latest = None;
             for part in self.last_parts(read, tenant)? {
                 let (number, changes) = part?;
+                let latest = *latest.get_or_insert(number);
                 if changes.iter().any(|change| is_meant(&change.object)) {
-                    return Ok(Some(number));
+                    return Ok(Some(ToUndo { number, latest }));
                 }
             }
             Ok(None)

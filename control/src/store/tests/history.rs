@@ -245,6 +245,19 @@ fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forg
 }
 
 #[test]
+fn the_revision_to_undo_is_told_with_the_latest_one_of_its_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let is_module = |object: &ObjectRef| matches!(object, ObjectRef::Module { .. });
+    assert_eq!(store.to_undo(&demo(), is_module).unwrap(), None);
+    make(&store, &set(&demo(), "m", 0));
+    make(&store, &Change { tenants: vec![Tenant::new(demo())], ..Change::default() });
+    make(&store, &set(&tenant("other"), "m", 0));
+    assert_eq!(store.to_undo(&demo(), is_module).unwrap(), Some(ToUndo { number: 1, latest: 2 }));
+    assert_eq!(store.to_undo(&demo(), |_| true).unwrap(), Some(ToUndo { number: 2, latest: 2 }));
+}
+
+#[test]
 fn a_tenant_is_not_told_which_operator_made_a_revision() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
