@@ -290,9 +290,9 @@ impl Control {
             refused_quotas: RefusedQuotas::default(),
             first_tenants,
         };
-        // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
-        if !is_unsettled && let Err(error) = control.collect_garbage() {
-            tracing::warn!("unused uploads could not be removed from the store: {error}");
+        // What is too much does no harm, and a node whose disk is full must still serve its clients.
+        if !is_unsettled && let Err(error) = control.tidy_up() {
+            tracing::warn!("old revisions or unused uploads could not be removed from the store: {error}");
         }
         tracing::info!(
             version = desired.version(),

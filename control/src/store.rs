@@ -172,7 +172,8 @@ impl Store {
         Self::open_with(path, HistoryLimits::default())
     }
 
-    /// As [`Store::open`], with how many revisions it keeps. If there are more, they are forgotten with the next change.
+    /// As [`Store::open`], with how many revisions it keeps. If there are more, [`Store::trim_history`] and the next change forget
+    /// them.
     pub fn open_with(path: &Path, history: HistoryLimits) -> Result<Self, StoreError> {
         let store = Self { opened: Opened::open(path)?, history, not_set_aside: Mutex::default() };
         store.check_format()?;

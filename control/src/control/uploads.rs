@@ -211,6 +211,13 @@ impl Control {
         Err(refused)
     }
 
+    /// Forgets revisions beyond the limits, which may have changed, and removes uploads that nothing needs. Called before there are
+    /// callers.
+    pub(super) fn tidy_up(&self) -> Result<(), ControlError> {
+        self.store.trim_history()?;
+        self.collect_garbage()
+    }
+
     /// Removes uploads that nothing needs and that are older than an hour. Waits for uploads in progress.
     pub fn collect_garbage(&self) -> Result<(), ControlError> {
         let _no_upload = self.admitting.lock(&Party::Node);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 
 use super::contents::{CONTENTS, NEEDS, OBJECTS, ObjectKey, REFERENCES, read_object};
-use super::history::{FORGOTTEN, HISTORY, ORDER, PART_BYTES, PARTS, PartKey, SHARES, StoredPart};
+use super::history::{FORGOTTEN, HISTORY, ORDER, PART_BYTES, PARTS, PartKey, SHARES, Share, StoredPart};
 use super::{META, Store, StoreError};
 use crate::model::{Digest, ObjectChange};
 
@@ -107,8 +107,8 @@ impl Counts {
             counts.order.insert((number, tenant.to_owned()));
         }
         for entry in read.open_table(SHARES).map_err(|e| store.failed(e))?.iter().map_err(|e| store.failed(e))? {
-            let (tenant, share) = entry.map_err(|e| store.failed(e))?;
-            let (parts, bytes, oldest, _) = share.value();
+            let (tenant, row) = entry.map_err(|e| store.failed(e))?;
+            let Share { parts, bytes, oldest, .. } = Share::of(row.value());
             counts.shares.insert(tenant.value().to_owned(), (parts, bytes, oldest));
         }
         let meta = read.open_table(META).map_err(|e| store.failed(e))?;
@@ -168,9 +168,11 @@ impl Counts {
         for (tenant, (count, bytes, oldest)) in &self.shares {
             // Without a record of what was forgotten, nothing before the oldest part counts as known.
             let unrecorded = forgotten.max(oldest.saturating_sub(1));
-            let known = shares.get(&**tenant).map_err(|e| store.failed(e))?.map_or(unrecorded, |share| share.value().3);
-            let known = known.max(self.torn.get(tenant).copied().unwrap_or(0));
-            shares.insert(&**tenant, (*count, *bytes, *oldest, known)).map_err(|e| store.failed(e))?;
+            let recorded = shares.get(&**tenant).map_err(|e| store.failed(e))?.map(|row| Share::of(row.value()));
+            let forgotten = recorded.map_or(unrecorded, |share| share.forgotten);
+            let forgotten = forgotten.max(self.torn.get(tenant).copied().unwrap_or(0));
+            let share = Share { parts: *count, bytes: *bytes, oldest: *oldest, forgotten };
+            shares.insert(&**tenant, share.stored()).map_err(|e| store.failed(e))?;
         }
         Ok(())
     }

@@ -6,16 +6,16 @@
 //!   share    tenant -> parts, bytes, the oldest part, the last number that was forgotten
 //! ```
 //!
-//! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. If there are
-//! more than [`HistoryLimits`] allow, the tenant of the change gives up its oldest parts if it has more than an equal share,
-//! and else the tenant that has most. So no tenant's changes push out revisions within another's share. The part that is
-//! being written stays.
+//! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. Its oldest parts
+//! are forgotten once there are more than may be kept ([`trim`]).
+
+mod trim;
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use super::contents::{Contents, kind_number};
 use super::{META, Store, StoreError};
@@ -24,12 +24,12 @@ use crate::wire::object_ref;
 
 /// The tenant, and the number of the revision.
 pub(super) type PartKey = (&'static str, u64);
-/// Parts, bytes, the oldest part, and the last number that was forgotten.
-type Share = (u64, u64, u64, u64);
+/// A [`Share`] as it is stored: its fields in their order.
+type StoredShare = (u64, u64, u64, u64);
 
 pub(super) const HISTORY: TableDefinition<PartKey, &[u8]> = TableDefinition::new("history");
 pub(super) const ORDER: TableDefinition<(u64, &str), ()> = TableDefinition::new("order");
-pub(super) const SHARES: TableDefinition<&str, Share> = TableDefinition::new("share");
+pub(super) const SHARES: TableDefinition<&str, StoredShare> = TableDefinition::new("share");
 
 /// The number of parts of all tenants, in META.
 pub(super) const PARTS: &str = "history_parts";
@@ -37,6 +37,34 @@ pub(super) const PARTS: &str = "history_parts";
 pub(super) const PART_BYTES: &str = "history_bytes";
 /// The last number of which a part was forgotten whose tenant has none left, in META.
 pub(super) const FORGOTTEN: &str = "history_forgotten";
+
+/// What is kept of a tenant's revisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// How many parts.
+    pub(super) parts: u64,
+    /// What is charged for them, in bytes.
+    pub(super) bytes: u64,
+    /// The number of the oldest one, if there is one.
+    pub(super) oldest: u64,
+    /// The last number that was forgotten.
+    pub(super) forgotten: u64,
+}
+
+impl Share {
+    pub(super) fn of((parts, bytes, oldest, forgotten): StoredShare) -> Self {
+        Self { parts, bytes, oldest, forgotten }
+    }
+
+    pub(super) fn stored(self) -> StoredShare {
+        (self.parts, self.bytes, self.oldest, self.forgotten)
+    }
+
+    /// Returns whether there is a part before this number.
+    fn has_before(&self, number: u64) -> bool {
+        self.parts > 0 && self.oldest < number
+    }
+}
 
 /// Who made a change, and when.
 #[derive(Clone, Debug)]
@@ -119,7 +147,7 @@ pub(super) struct History<'t> {
     meta: Table<'t, &'static str, u64>,
     parts: Table<'t, PartKey, &'static [u8]>,
     order: Table<'t, (u64, &'static str), ()>,
-    shares: Table<'t, &'static str, Share>,
+    shares: Table<'t, &'static str, StoredShare>,
 }
 
 impl<'t> History<'t> {
@@ -147,11 +175,11 @@ impl<'t> History<'t> {
         for change in changes {
             by_tenant.entry(change.object.tenant()).or_default().push(change);
         }
-        for (tenant, changes) in by_tenant {
-            self.add_part(contents, tenant, number, signature, &changes)?;
-            self.trim(contents, tenant, number)?;
+        for (tenant, changes) in &by_tenant {
+            self.add_part(contents, tenant, number, signature, changes)?;
         }
-        Ok(())
+        let changed: Vec<&str> = by_tenant.keys().map(|tenant| tenant.as_str()).collect();
+        self.trim(contents, &changed, number).map(drop)
     }
 
     fn add_part(
@@ -176,47 +204,13 @@ impl<'t> History<'t> {
         let (name, bytes) = (tenant.as_str(), part.encode_to_vec());
         self.parts.insert((name, number), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
         self.order.insert((number, name), ()).map_err(|e| self.store.failed(e))?;
-        let (count, had, oldest, forgotten) = match self.share(name)? {
+        let had = match self.share(name)? {
             Some(share) => share,
-            None => (0, 0, number, self.total(FORGOTTEN)?),
+            None => Share { oldest: number, forgotten: self.total(FORGOTTEN)?, ..Share::default() },
         };
-        let share = (count + 1, had + part.bytes, oldest, forgotten);
-        self.shares.insert(name, share).map_err(|e| self.store.failed(e))?;
+        self.set_share(name, Share { parts: had.parts + 1, bytes: had.bytes + part.bytes, ..had })?;
         self.set_total(PARTS, self.total(PARTS)? + 1)?;
         self.set_total(PART_BYTES, self.total(PART_BYTES)? + part.bytes)
-    }
-
-    /// Forgets parts until there are no more than may be kept. Spares those of the revision with this number.
-    fn trim(&mut self, contents: &mut Contents<'_>, tenant: &TenantName, number: u64) -> Result<(), StoreError> {
-        loop {
-            let tenants = self.shares.len().map_err(|e| self.store.failed(e))?.max(1);
-            let (max, of): (u64, fn(&Share) -> u64) = match self.limits {
-                HistoryLimits { revisions, .. } if self.total(PARTS)? > revisions => {
-                    (revisions, |share: &Share| share.0)
-                }
-                HistoryLimits { bytes, .. } if self.total(PART_BYTES)? > bytes => (bytes, |share: &Share| share.1),
-                HistoryLimits { .. } => return Ok(()),
-            };
-            // With more tenants than revisions, each is sure of the latest.
-            let is_over = self.share(tenant.as_str())?.is_some_and(|own| of(&own) > (max / tenants).max(1));
-            let largest = if is_over { tenant.to_string() } else { self.largest(of)? };
-            if !self.forget_oldest(contents, &largest, number)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Returns the tenant that has most, and of several the one with the oldest part.
-    fn largest(&self, of: fn(&Share) -> u64) -> Result<String, StoreError> {
-        let mut largest = (0, u64::MAX, String::new());
-        for entry in self.shares.iter().map_err(|e| self.store.failed(e))? {
-            let (name, share) = entry.map_err(|e| self.store.failed(e))?;
-            let (has, oldest) = (of(&share.value()), share.value().2);
-            if (has, largest.1) > (largest.0, oldest) {
-                largest = (has, oldest, name.value().to_owned());
-            }
-        }
-        Ok(largest.2)
     }
 
     /// Forgets a tenant's oldest part. Returns whether there was one before the revision with this number.
@@ -226,10 +220,8 @@ impl<'t> History<'t> {
         tenant: &str,
         number: u64,
     ) -> Result<bool, StoreError> {
-        let Some((count, bytes, oldest, _)) = self.share(tenant)? else { return Ok(false) };
-        if oldest >= number {
-            return Ok(false);
-        }
+        let Some(share) = self.share(tenant)?.filter(|share| share.has_before(number)) else { return Ok(false) };
+        let oldest = share.oldest;
         let removed = self.parts.remove((tenant, oldest)).map_err(|e| self.store.failed(e))?;
         let removed = removed.map(|bytes| StoredPart::decoded(self.store, bytes.value())).transpose()?;
         let mut part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
@@ -241,8 +233,8 @@ impl<'t> History<'t> {
         }
         match self.first_after(tenant, oldest)? {
             Some(next) => {
-                let share = (count - 1, bytes.saturating_sub(part.bytes), next, oldest);
-                self.shares.insert(tenant, share).map_err(|e| self.store.failed(e))?;
+                let bytes = share.bytes.saturating_sub(part.bytes);
+                self.set_share(tenant, Share { parts: share.parts - 1, bytes, oldest: next, forgotten: oldest })?;
             }
             None => {
                 self.shares.remove(tenant).map_err(|e| self.store.failed(e))?;
@@ -261,7 +253,11 @@ impl<'t> History<'t> {
     }
 
     fn share(&self, tenant: &str) -> Result<Option<Share>, StoreError> {
-        Ok(self.shares.get(tenant).map_err(|e| self.store.failed(e))?.map(|share| share.value()))
+        Ok(self.shares.get(tenant).map_err(|e| self.store.failed(e))?.map(|row| Share::of(row.value())))
+    }
+
+    fn set_share(&mut self, tenant: &str, share: Share) -> Result<(), StoreError> {
+        self.shares.insert(tenant, share.stored()).map(drop).map_err(|e| self.store.failed(e))
     }
 
     fn total(&self, name: &'static str) -> Result<u64, StoreError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redb::ReadTransaction;
 
 use super::contents::{CONTENTS, KINDS, OBJECTS, REFERENCES, decoded};
-use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, StoredPart};
+use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, Share, StoredPart};
 use super::{META, Store, StoreError};
 use crate::model::{ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName};
 
@@ -223,7 +223,7 @@ impl Store {
     fn known_from(&self, read: &ReadTransaction, tenant: &TenantName) -> Result<u64, StoreError> {
         let shares = read.open_table(SHARES).map_err(|e| self.failed(e))?;
         if let Some(share) = shares.get(tenant.as_str()).map_err(|e| self.failed(e))? {
-            return Ok(share.value().3);
+            return Ok(Share::of(share.value()).forgotten);
         }
         let meta = read.open_table(META).map_err(|e| self.failed(e))?;
         Ok(meta.get(FORGOTTEN).map_err(|e| self.failed(e))?.map_or(0, |number| number.value()))

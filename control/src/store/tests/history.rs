@@ -8,6 +8,7 @@ use redb::ReadableTableMetadata;
 use super::*;
 use crate::model::{Object, Revision, RevisionFilter};
 use crate::store::counts::Counts;
+use crate::store::history::StoredPart;
 
 pub(super) fn tenant(name: &str) -> TenantName {
     name.parse().unwrap()
@@ -168,6 +169,74 @@ fn a_revision_that_alone_is_larger_than_all_may_be_is_kept_until_the_next_one() 
     check_references(&store);
 }
 
+/// Returns the bytes of all kept revisions, and of the latest one.
+fn kept_bytes(store: &Store) -> (u64, u64) {
+    let read = store.opened.read(|read| {
+        let meta = read.open_table(META).unwrap();
+        let number = |name| meta.get(name).unwrap().unwrap().value();
+        let parts = read.open_table(HISTORY).unwrap();
+        let mut of_latest = 0;
+        for entry in parts.iter().unwrap() {
+            let (key, bytes) = entry.unwrap();
+            if key.value().1 == number("version") {
+                of_latest += StoredPart::decoded(store, bytes.value())?.bytes;
+            }
+        }
+        Ok((number(PART_BYTES), of_latest))
+    });
+    read.unwrap()
+}
+
+#[test]
+fn tenants_with_one_large_revision_each_do_not_keep_more_than_the_limit_and_the_latest_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, 1 << 20);
+    let small = tenant("small");
+    make(&store, &set(&small, "m", 0));
+    make(&store, &set(&small, "m", 1));
+    for number in 0..10 {
+        let owner = tenant(&format!("t{number}"));
+        let module = Module { size_bytes: 16 << 20, ..numbered(&owner, "m", number) };
+        let delete = vec![ObjectRef::from(&module)];
+        make(&store, &Change { modules: vec![module], ..Change::default() });
+        make(&store, &Change { delete, ..Change::default() });
+        let (all, of_latest) = kept_bytes(&store);
+        assert!(all <= (1 << 20) + of_latest, "{all} bytes, {of_latest} of the latest");
+    }
+    assert_eq!(numbers(&store, Some(&small)), [2, 1], "it is within its share");
+    check_references(&store);
+}
+
+#[test]
+fn a_change_of_more_tenants_than_revisions_are_kept_of_gives_way_to_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 3, u64::MAX);
+    let modules = ["a", "b", "c", "d", "e"].map(|name| numbered(&tenant(name), "m", 0)).into();
+    make(&store, &Change { modules, ..Change::default() });
+    make(&store, &set(&tenant("a"), "m", 1));
+    let kept = ["a", "b", "c", "d", "e"].map(|name| numbers(&store, Some(&tenant(name))).len());
+    assert_eq!((kept.iter().sum::<usize>(), kept[0]), (3, 1));
+    check_references(&store);
+}
+
+#[test]
+fn a_change_forgets_a_bounded_number_of_revisions_and_a_start_all_that_are_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 2000, u64::MAX);
+    let modules = (0..1300).map(|number| numbered(&tenant(&format!("t{number}")), "m", number)).collect();
+    make(&store, &Change { modules, ..Change::default() });
+    drop(store);
+    let store = opened(folder.path(), 10, u64::MAX);
+    let parts = |store: &Store| {
+        store.opened.read(|read| Ok(read.open_table(HISTORY).unwrap().len().unwrap())).unwrap()
+    };
+    make(&store, &set(&tenant("t0"), "m", 9999));
+    assert_eq!(parts(&store), 1301 - 1025);
+    store.trim_history().unwrap();
+    assert_eq!(parts(&store), 10);
+    check_references(&store);
+}
+
 #[test]
 fn revisions_are_listed_by_tenant_kind_name_and_page() {
     let folder = tempfile::tempdir().unwrap();
@@ -322,11 +391,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_kept_revision_is_the_state_that_was_acknowledged_with_it(steps in steps(), revisions in 2..12_u64) {
+    fn every_kept_revision_is_the_state_that_was_acknowledged_with_it(
+        steps in steps(),
+        revisions in 2..12_u64,
+        bytes in prop_oneof![Just(u64::MAX), 500..4000_u64],
+    ) {
         const NAMES: [&str; 3] = ["m", "n", "o"];
         let folder = tempfile::tempdir().unwrap();
         let tenants = [tenant("a"), tenant("b")];
-        let mut store = opened(folder.path(), revisions, u64::MAX);
+        let mut store = opened(folder.path(), revisions, bytes);
         let mut states = vec![DesiredState::default()];
         for step in steps {
             let now = states.last().unwrap();
@@ -349,7 +422,7 @@ proptest! {
                 }
                 Step::Restart => {
                     drop(store);
-                    store = opened(folder.path(), revisions, u64::MAX);
+                    store = opened(folder.path(), revisions, bytes);
                     Change::default()
                 }
             };
@@ -357,6 +430,8 @@ proptest! {
             if applied.changed() {
                 store.commit(&applied, &signature()).unwrap();
                 states.push(applied.state);
+                let (all, of_latest) = kept_bytes(&store);
+                prop_assert!(all <= bytes.saturating_add(of_latest), "{} bytes, {} of the latest", all, of_latest);
             }
         }
         prop_assert_eq!(&store.load().unwrap(), states.last().unwrap());
