@@ -64,7 +64,7 @@ pub use names::{
 pub use object::Object;
 pub use outbound::{OUTBOUND_MAX, Outbound};
 pub use outputs::{OUTPUTS_MAX, Output};
-pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
+pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, UploadShortage, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
 pub use revision::{Author, ChangeCounts, HistoryLimits, ObjectChange, Revision, RevisionFilter};
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};

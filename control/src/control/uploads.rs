@@ -158,8 +158,8 @@ impl Control {
         Ok(UploadedKey { digest, algorithm })
     }
 
-    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more, and without those
-    /// that only revisions need which can be forgotten for it. Removes the former. Called with the lock of uploads held.
+    /// Refuses an upload for which there is no room, also without the uploads that nothing uses any more, and without those that only
+    /// revisions need which can be forgotten for it. Removes the former. Called with the lock of uploads held.
     fn check_room(&self, new: &StoredUpload, if_full: IfFull) -> Result<(), ControlError> {
         if self.fits(new)? {
             return Ok(());
@@ -199,14 +199,15 @@ impl Control {
     fn to_forget(&self, new: &StoredUpload, if_full: IfFull) -> Result<ToForget, ControlError> {
         let desired = self.desired();
         let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
-        let Err(refused) = check_upload(&self.store.uploads()?, new, terms) else { return Ok(ToForget::default()) };
-        let fits = |uploads: &[StoredUpload]| check_upload(uploads, new, terms).is_ok();
-        if if_full == IfFull::ForgetRevisions
-            && let Some(to_forget) = self.store.to_forget(&new.tenant, SystemTime::now(), fits)?
-        {
-            return Ok(to_forget);
+        let Err(shortage) = check_upload(&self.store.uploads()?, new, terms) else { return Ok(ToForget::default()) };
+        if if_full == IfFull::ForgetRevisions {
+            let named = desired.objects().flat_map(|object| object.uploads_of_tenant()).collect();
+            let check = |uploads: &[StoredUpload]| check_upload(uploads, new, terms);
+            if let Some(to_forget) = self.store.to_forget(&new.tenant, &named, SystemTime::now(), check)? {
+                return Ok(to_forget);
+            }
         }
-        let refused = ControlError::from(refused);
+        let refused = ControlError::from(shortage.refused);
         self.refused_quotas.note(&refused, &desired);
         Err(refused)
     }

@@ -51,6 +51,12 @@ impl Object {
                 .collect(),
         }
     }
+
+    /// Returns the uploads without which it cannot be, with the tenant that has to have uploaded them.
+    pub fn uploads_of_tenant(&self) -> impl Iterator<Item = (TenantName, Digest)> + use<> {
+        let tenant = self.name().tenant().clone();
+        self.uploads().into_iter().map(move |(digest, _)| (tenant.clone(), digest))
+    }
 }
 
 impl Change {

@@ -1,5 +1,8 @@
 //! Room for uploads: which revisions have to be forgotten for one, so that uploads which only they need can go.
 //!
+//! The tenant's own oldest revisions give way first. If they are not enough, those of other tenants do: of the tenant that has most
+//! uploads which only revisions need, as long as that is more than the little of which each tenant is sure.
+//!
 //! Forgetting is tried on what a read transaction sees, and done in the transaction that stores the upload. So an upload that is
 //! not stored has cost no revision.
 
@@ -12,25 +15,37 @@ use super::contents::{CONTENTS, Contents, NEEDS, REFERENCES, UploadKey, read_obj
 use super::garbage::spared_from;
 use super::history::{HISTORY, History, PartKey, StoredPart};
 use super::{SEALED, Store, StoreError, UPLOADS};
-use crate::model::{Digest, StoredUpload, TenantName};
+use crate::model::{Digest, StoredUpload, TenantName, UploadShortage};
 
 /// How many of its oldest revisions each of these tenants has to give up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToForget(BTreeMap<TenantName, usize>);
+pub struct ToForget(pub(super) BTreeMap<TenantName, usize>);
 
 impl Store {
-    /// Returns which revisions have to be forgotten until uploads of this tenant fit. None: that does not help.
+    /// Returns which revisions have to be forgotten until `check` has no objection to an upload of this tenant. Objects of the
+    /// desired state need the uploads `named`. None: that does not help.
     pub fn to_forget(
         &self,
         tenant: &TenantName,
+        named: &BTreeSet<(TenantName, Digest)>,
         now: SystemTime,
-        fits: impl Fn(&[StoredUpload]) -> bool,
+        check: impl Fn(&[StoredUpload]) -> Result<(), Box<UploadShortage>>,
     ) -> Result<Option<ToForget>, StoreError> {
         let uploads = self.uploads()?;
+        let Err(shortage) = check(&uploads) else { return Ok(Some(ToForget::default())) };
         self.opened.read(|read| {
-            let mut trial = Trial::new(self, read, uploads.clone(), now)?;
-            while let Some(freed) = trial.forget_oldest(tenant)? {
-                if freed > 0 && fits(&trial.uploads) {
+            let begin = || Trial::new(self, read, uploads.clone(), now);
+            let fits = |uploads: &[StoredUpload]| check(uploads).is_ok();
+            let mut own = begin()?;
+            if own.forget_own(tenant, &fits)? {
+                return Ok(Some(ToForget(own.forgotten)));
+            }
+            if !shortage.is_others_doing() {
+                return Ok(None);
+            }
+            // Without the tenant's own, if that is enough.
+            for mut trial in [begin()?, own] {
+                if trial.forget_others(tenant, named, &shortage, &fits)? {
                     return Ok(Some(ToForget(trial.forgotten)));
                 }
             }
@@ -103,8 +118,68 @@ impl<'s> Trial<'s> {
         })
     }
 
-    /// Forgets the tenant's oldest part that is left. Returns how many uploads that frees; none if it has no part.
-    fn forget_oldest(&mut self, tenant: &TenantName) -> Result<Option<usize>, StoreError> {
+    /// Forgets the tenant's parts, the oldest first, until the uploads fit. Returns whether they do.
+    fn forget_own(
+        &mut self,
+        tenant: &TenantName,
+        fits: &impl Fn(&[StoredUpload]) -> bool,
+    ) -> Result<bool, StoreError> {
+        while let Some(freed) = self.forget_oldest(tenant)? {
+            if !freed.is_empty() && fits(&self.uploads) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Forgets parts of other tenants until the uploads fit: each time the oldest one of the tenant that has most of what is short, as
+    /// far as only revisions need it. Returns whether they fit.
+    fn forget_others(
+        &mut self,
+        tenant: &TenantName,
+        named: &BTreeSet<(TenantName, Digest)>,
+        shortage: &UploadShortage,
+        fits: &impl Fn(&[StoredUpload]) -> bool,
+    ) -> Result<bool, StoreError> {
+        let mut kept = self.kept_by_revisions(named, shortage)?;
+        kept.remove(tenant);
+        loop {
+            let most = kept.iter().max_by_key(|(_, amount)| **amount).filter(|(_, amount)| **amount > shortage.little());
+            let Some(tenant) = most.map(|(tenant, _)| tenant.clone()) else { return Ok(false) };
+            let Some(freed) = self.forget_oldest(&tenant)? else {
+                kept.remove(&tenant);
+                continue;
+            };
+            if !freed.is_empty() && fits(&self.uploads) {
+                return Ok(true);
+            }
+            let gone: u64 = freed.iter().map(|upload| shortage.amount(upload)).sum();
+            kept.entry(tenant).and_modify(|amount| *amount = amount.saturating_sub(gone));
+        }
+    }
+
+    /// Returns how much of what is short each tenant has in uploads that revisions need and objects do not.
+    fn kept_by_revisions(
+        &self,
+        named: &BTreeSet<(TenantName, Digest)>,
+        shortage: &UploadShortage,
+    ) -> Result<BTreeMap<TenantName, u64>, StoreError> {
+        let mut kept = BTreeMap::new();
+        for upload in &self.uploads {
+            let of = (upload.tenant.clone(), upload.digest);
+            if named.contains(&of) || self.young.contains(&of) {
+                continue;
+            }
+            let needed = self.needs.get((upload.tenant.as_str(), upload.digest.as_bytes()));
+            if needed.map_err(|e| self.store.failed(e))?.is_some() {
+                *kept.entry(of.0).or_default() += shortage.amount(upload);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Forgets the tenant's oldest part that is left. Returns the uploads that this frees; none if there is no part.
+    fn forget_oldest(&mut self, tenant: &TenantName) -> Result<Option<Vec<StoredUpload>>, StoreError> {
         let name = tenant.as_str();
         let from = self.rest.get(tenant).copied().unwrap_or(0);
         let mut parts = self.parts.range((name, from)..=(name, u64::MAX)).map_err(|e| self.store.failed(e))?;
@@ -113,7 +188,7 @@ impl<'s> Trial<'s> {
         self.rest.insert(tenant.clone(), key.value().1 + 1);
         *self.forgotten.entry(tenant.clone()).or_default() += 1;
         let changes = StoredPart::decoded(self.store, bytes.value())?.take_changes(self.store, name)?;
-        let mut freed = 0;
+        let mut freed = BTreeSet::new();
         for digest in changes.iter().flat_map(|change| [change.before, change.after]).flatten() {
             if !self.release(&digest)? {
                 continue;
@@ -121,12 +196,12 @@ impl<'s> Trial<'s> {
             let object = read_object(self.store, &self.contents, &digest)?;
             for (upload, _) in object.map_or_else(|_| Vec::new(), |object| object.uploads()) {
                 if self.needs_no_more(tenant, upload)? {
-                    self.uploads.retain(|it| it.tenant != *tenant || it.digest != upload);
-                    freed += 1;
+                    freed.insert(upload);
                 }
             }
         }
-        Ok(Some(freed))
+        let is_freed = |upload: &mut StoredUpload| upload.tenant == *tenant && freed.contains(&upload.digest);
+        Ok(Some(self.uploads.extract_if(.., is_freed).collect()))
     }
 
     /// Releases a reference. Returns whether it was the last one to the content.
