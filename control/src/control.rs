@@ -80,14 +80,29 @@ pub enum ControlError {
     },
     /// Something was changed since the revision that the request expects.
     #[error(
-        "the request expects revision {expected}, and revision {present} has changed objects of its tenant since: look at it (pinion \
-         history), and ask again with --expected-revision {present} if the change is still right"
+        "the request expects revision {expected}, and revision {present} has changed objects of tenant {tenant} since: look at it \
+         (pinion history), and ask again with --expected-revision {present} if the change is still right"
     )]
     Outdated {
         /// The revision that the request expects.
         expected: u64,
-        /// The latest revision of a tenant of the request.
+        /// The latest revision of the tenant.
         present: u64,
+        /// A tenant of the request.
+        tenant: TenantName,
+    },
+    /// Whether something was changed since the revision that the request expects is not known any more.
+    #[error(
+        "the request expects revision {expected}, and whether tenant {tenant}, which has nothing now, was changed since is known from \
+         revision {present} on only: ask again with --expected-revision {present} if the change is still right"
+    )]
+    NotRecorded {
+        /// The revision that the request expects.
+        expected: u64,
+        /// The earliest revision that it may expect.
+        present: u64,
+        /// A tenant of the request.
+        tenant: TenantName,
     },
     /// The latest revision is not the one any more that was to be undone.
     #[error(

@@ -45,7 +45,7 @@ pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
 pub use room::ToForget;
-pub use revisions::{NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo};
+pub use revisions::{LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -300,6 +300,7 @@ impl Store {
             quarantine.remove(key).map_err(|e| self.failed(e))?;
             changes.push(ObjectChange { object, before, after });
         }
+        drop((objects, quarantine));
         History::open(self, write)?.add(&mut contents, applied.state.version(), signature, &changes)
     }
 

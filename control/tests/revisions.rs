@@ -108,7 +108,7 @@ async fn a_change_is_refused_if_its_tenant_was_changed_since_the_expected_revisi
     for revision in [0, 2] {
         let (code, message) = refused(client.apply(change(b"b", revision)).await);
         assert_eq!(code, Code::Aborted);
-        assert!(message.contains("and revision 3 has changed objects of its tenant since"), "{message}");
+        assert!(message.contains("and revision 3 has changed objects of tenant demo since"), "{message}");
     }
     let rule = [ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"))];
     assert_eq!(refused(client.delete_with(&rule, expecting(1)).await).0, Code::Aborted);

@@ -45,7 +45,9 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::Refused(refusal) => refusal_code(refusal),
         ControlError::UnknownTenant(_) => Code::PermissionDenied,
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
-        ControlError::Outdated { .. } | ControlError::ChangedMeanwhile { .. } => Code::Aborted,
+        ControlError::Outdated { .. } | ControlError::NotRecorded { .. } | ControlError::ChangedMeanwhile { .. } => {
+            Code::Aborted
+        }
         ControlError::NothingToUndo(_) => Code::FailedPrecondition,
         ControlError::NoFunction { .. } | ControlError::NoRevision { .. } | ControlError::RevisionForgotten { .. } => {
             Code::NotFound

@@ -11,7 +11,7 @@ use super::change::Terms;
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
 use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
-use crate::store::{NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage, ToUndo};
+use crate::store::{LastChange, NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage, ToUndo};
 
 /// What a return to a revision led to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -121,8 +121,19 @@ impl Control {
         if expected > latest {
             return Err(ControlError::NoRevision { number: expected, latest });
         }
-        let present = self.store.latest_of(&terms.tenants)?;
-        if present > expected { Err(ControlError::Outdated { expected, present }) } else { Ok(()) }
+        for tenant in &terms.tenants {
+            let tenant = tenant.clone();
+            match self.store.last_change(&tenant)? {
+                LastChange::In(present) if present > expected => {
+                    return Err(ControlError::Outdated { expected, present, tenant });
+                }
+                LastChange::UpTo(present) if present > expected => {
+                    return Err(ControlError::NotRecorded { expected, present, tenant });
+                }
+                LastChange::In(_) | LastChange::UpTo(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@
 //! A content names its tenant, so no two tenants share one. With its first reference a content begins to need its uploads,
 //! with its last one it ends; what is needed is not collected ([`super::garbage`]).
 
+use std::ops::RangeInclusive;
+
 use prost::Message;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
@@ -35,6 +37,41 @@ pub(super) const KINDS: [u8; 6] = [
 /// Returns the number of an object's kind in keys.
 pub(super) fn kind_number(object: &ObjectRef) -> u8 {
     kind_of(object) as u8
+}
+
+/// Returns the names and contents of a tenant's objects, and of its terms, by kind and name.
+pub(super) fn objects_of(
+    store: &Store,
+    objects: &impl ReadableTable<ObjectKey, &'static [u8; 32]>,
+    tenant: &str,
+) -> Result<Vec<(u8, String, Digest)>, StoreError> {
+    let mut found = Vec::new();
+    for kind in KINDS {
+        for entry in objects.range(names_of(kind, tenant)).map_err(|e| store.failed(e))? {
+            let (key, digest) = entry.map_err(|e| store.failed(e))?;
+            found.push((kind, key.value().2.to_owned(), Digest::from_bytes(*digest.value())));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns whether a tenant has an object, or terms.
+pub(super) fn has_objects(
+    store: &Store,
+    objects: &impl ReadableTable<ObjectKey, &'static [u8; 32]>,
+    tenant: &str,
+) -> Result<bool, StoreError> {
+    for kind in KINDS {
+        if objects.range(names_of(kind, tenant)).map_err(|e| store.failed(e))?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn names_of(kind: u8, tenant: &str) -> RangeInclusive<(u8, &str, &str)> {
+    // No name is longer than this one, or sorts after it.
+    (kind, tenant, "")..=(kind, tenant, "\u{10ffff}")
 }
 
 /// The tables of contents in a write transaction.

@@ -21,7 +21,7 @@ pub(super) struct Counts {
     pub(super) needs: BTreeMap<(String, Digest), u64>,
     /// The parts of revisions, by number.
     pub(super) order: BTreeSet<(u64, String)>,
-    /// Of each tenant: parts, bytes, the oldest part.
+    /// Of each tenant that has a part or an object: parts, bytes, the oldest part.
     pub(super) shares: BTreeMap<String, (u64, u64, u64)>,
     /// Parts and bytes of all tenants.
     pub(super) totals: (u64, u64),
@@ -49,7 +49,8 @@ impl Counts {
     ) -> Result<Self, StoreError> {
         let mut counts = Self::default();
         for entry in objects.iter().map_err(|e| store.failed(e))? {
-            let (_, digest) = entry.map_err(|e| store.failed(e))?;
+            let (key, digest) = entry.map_err(|e| store.failed(e))?;
+            counts.shares.entry(key.value().1.to_owned()).or_default();
             *counts.references.entry(Digest::from_bytes(*digest.value())).or_default() += 1;
         }
         for entry in parts.iter().map_err(|e| store.failed(e))?.rev() {

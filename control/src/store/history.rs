@@ -6,6 +6,8 @@
 //!   share    tenant -> parts, bytes, the oldest part, the last number that was forgotten
 //! ```
 //!
+//! A tenant has a share as long as it has a part or an object.
+//!
 //! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. Its oldest parts
 //! are forgotten once there are more than may be kept ([`trim`]).
 
@@ -17,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use prost::Message;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
-use super::contents::{Contents, kind_number};
+use super::contents::{Contents, OBJECTS, ObjectKey, has_objects, kind_number};
 use super::{META, Store, StoreError};
 use crate::model::{Author, Digest, HistoryLimits, ObjectChange, TenantName};
 use crate::wire::object_ref;
@@ -35,7 +37,7 @@ pub(super) const SHARES: TableDefinition<&str, StoredShare> = TableDefinition::n
 pub(super) const PARTS: &str = "history_parts";
 /// Their bytes, in META.
 pub(super) const PART_BYTES: &str = "history_bytes";
-/// The last number of which a part was forgotten whose tenant has none left, in META.
+/// The last number of which a part was forgotten whose tenant has nothing left, in META.
 pub(super) const FORGOTTEN: &str = "history_forgotten";
 
 /// What is kept of a tenant's revisions.
@@ -45,7 +47,7 @@ pub(super) struct Share {
     pub(super) parts: u64,
     /// What is charged for them, in bytes.
     pub(super) bytes: u64,
-    /// The number of the oldest one, if there is one.
+    /// The number of the oldest one; 0 if there is none.
     pub(super) oldest: u64,
     /// The last number that was forgotten.
     pub(super) forgotten: u64,
@@ -148,9 +150,11 @@ pub(super) struct History<'t> {
     parts: Table<'t, PartKey, &'static [u8]>,
     order: Table<'t, (u64, &'static str), ()>,
     shares: Table<'t, &'static str, StoredShare>,
+    objects: Table<'t, ObjectKey, &'static [u8; 32]>,
 }
 
 impl<'t> History<'t> {
+    /// Opens them. The table of objects is read only, and is as the change leaves it.
     pub(super) fn open(store: &'t Store, write: &'t WriteTransaction) -> Result<Self, StoreError> {
         Ok(Self {
             store,
@@ -159,6 +163,7 @@ impl<'t> History<'t> {
             parts: write.open_table(HISTORY).map_err(|e| store.failed(e))?,
             order: write.open_table(ORDER).map_err(|e| store.failed(e))?,
             shares: write.open_table(SHARES).map_err(|e| store.failed(e))?,
+            objects: write.open_table(OBJECTS).map_err(|e| store.failed(e))?,
         })
     }
 
@@ -206,9 +211,11 @@ impl<'t> History<'t> {
         self.order.insert((number, name), ()).map_err(|e| self.store.failed(e))?;
         let had = match self.share(name)? {
             Some(share) => share,
-            None => Share { oldest: number, forgotten: self.total(FORGOTTEN)?, ..Share::default() },
+            None => Share { forgotten: self.total(FORGOTTEN)?, ..Share::default() },
         };
-        self.set_share(name, Share { parts: had.parts + 1, bytes: had.bytes + part.bytes, ..had })?;
+        let oldest = if had.parts == 0 { number } else { had.oldest };
+        let share = Share { parts: had.parts + 1, bytes: had.bytes + part.bytes, oldest, forgotten: had.forgotten };
+        self.set_share(name, share)?;
         self.set_total(PARTS, self.total(PARTS)? + 1)?;
         self.set_total(PART_BYTES, self.total(PART_BYTES)? + part.bytes)
     }
@@ -235,6 +242,9 @@ impl<'t> History<'t> {
             Some(next) => {
                 let bytes = share.bytes.saturating_sub(part.bytes);
                 self.set_share(tenant, Share { parts: share.parts - 1, bytes, oldest: next, forgotten: oldest })?;
+            }
+            None if has_objects(self.store, &self.objects, tenant)? => {
+                self.set_share(tenant, Share { forgotten: oldest, ..Share::default() })?;
             }
             None => {
                 self.shares.remove(tenant).map_err(|e| self.store.failed(e))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use redb::ReadTransaction;
 
-use super::contents::{CONTENTS, KINDS, OBJECTS, REFERENCES, decoded};
+use super::contents::{CONTENTS, OBJECTS, REFERENCES, decoded, objects_of};
 use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, Share, StoredPart};
 use super::{META, Store, StoreError};
 use crate::model::{ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName};
@@ -57,6 +57,15 @@ pub struct PastContents {
     pub contents: Vec<Digest>,
 }
 
+/// When a tenant was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastChange {
+    /// In the revision with this number.
+    In(u64),
+    /// It has no object and no revision. What it may have had was changed in no later revision than this; 0: in none.
+    UpTo(u64),
+}
+
 /// A revision to undo, as long as no later one touches its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToUndo {
@@ -102,19 +111,22 @@ impl Store {
         })
     }
 
-    /// Returns the number of the latest revision that touched one of these tenants. If it was forgotten, a later number that
-    /// is no later than the latest of all; 0 if there was none.
-    pub fn latest_of<'t>(&self, tenants: impl IntoIterator<Item = &'t TenantName> + Clone) -> Result<u64, StoreError> {
+    /// Returns what is known of when a tenant was last changed.
+    pub fn last_change(&self, tenant: &TenantName) -> Result<LastChange, StoreError> {
         self.opened.read(|read| {
-            let mut latest = 0;
-            for tenant in tenants.clone() {
-                let own = match self.last_parts(read, tenant)?.next() {
-                    Some(part) => part?.0,
-                    None => self.known_from(read, tenant)?,
-                };
-                latest = latest.max(own);
+            let parts = read.open_table(HISTORY).map_err(|e| self.failed(e))?;
+            let name = tenant.as_str();
+            let mut own = parts.range((name, 0)..=(name, u64::MAX)).map_err(|e| self.failed(e))?;
+            if let Some(last) = own.next_back() {
+                return Ok(LastChange::In(last.map_err(|e| self.failed(e))?.0.value().1));
             }
-            Ok(latest)
+            let shares = read.open_table(SHARES).map_err(|e| self.failed(e))?;
+            let forgotten = self.known_from(read, tenant)?;
+            // What was forgotten last was the last that there was.
+            Ok(match shares.get(name).map_err(|e| self.failed(e))? {
+                Some(_) => LastChange::In(forgotten),
+                None => LastChange::UpTo(forgotten),
+            })
         })
     }
 
@@ -236,15 +248,9 @@ impl Store {
     ) -> Result<BTreeMap<ObjectRef, Digest>, StoreError> {
         let table = read.open_table(OBJECTS).map_err(|e| self.failed(e))?;
         let mut objects = BTreeMap::new();
-        for kind in KINDS {
-            // No name is longer than this one, or sorts after it.
-            let (first, last) = ((kind, tenant.as_str(), ""), (kind, tenant.as_str(), "\u{10ffff}"));
-            for entry in table.range(first..=last).map_err(|e| self.failed(e))? {
-                let (key, digest) = entry.map_err(|e| self.failed(e))?;
-                let object = crate::wire::object_ref(kind.into(), tenant.as_str(), key.value().2);
-                let object = object.map_err(|bad| self.damaged(bad))?;
-                objects.insert(object, Digest::from_bytes(*digest.value()));
-            }
+        for (kind, name, digest) in objects_of(self, &table, tenant.as_str())? {
+            let object = crate::wire::object_ref(kind.into(), tenant.as_str(), &name);
+            objects.insert(object.map_err(|bad| self.damaged(bad))?, digest);
         }
         Ok(objects)
     }
