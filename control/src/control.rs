@@ -32,6 +32,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
+use self::change::Reason;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
@@ -342,9 +343,13 @@ impl Control {
         }
     }
 
-    fn commit(&self, applied: &Applied, author: &Author) -> Result<(), StoreError> {
+    fn commit(&self, applied: &Applied, author: &Author, reason: Reason) -> Result<(), StoreError> {
         let signature = Signature { author: author.clone(), time: SystemTime::now() };
-        self.store.commit(applied, &signature).inspect_err(|error| {
+        let committed = match reason {
+            Reason::Request => self.store.commit(applied, &signature),
+            Reason::Return => self.store.commit_return(applied, &signature),
+        };
+        committed.inspect_err(|error| {
             if matches!(error, StoreError::Unknown(_)) {
                 self.is_unsettled.store(true, Ordering::Relaxed);
             }

@@ -54,7 +54,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 
-use self::contents::{CONTENTS, Contents, NEEDS, OBJECTS, REFERENCES, kind_number};
+use self::contents::{CONTENTS, Contents, NEEDS, OBJECTS, REFERENCES, has_objects, kind_number};
 use self::history::{FORGOTTEN, HISTORY, History, ORDER, PART_BYTES, PARTS, SHARES};
 use self::intact::Intact;
 use self::keys::SEALED;
@@ -62,8 +62,8 @@ use self::opened::Opened;
 use self::quarantine::QUARANTINE;
 use crate::disk::DiskError;
 use crate::model::{
-    Applied, DesiredState, Digest, Effect, Files, HistoryLimits, Model, Module, ObjectChange, ObjectRef, StoredUpload,
-    TenantName,
+    Applied, DesiredState, Digest, Effect, Files, HistoryLimits, Model, Module, ObjectChange, ObjectRef, Outcome,
+    StoredUpload, TenantName,
 };
 
 /// The one format that this version reads and writes.
@@ -152,6 +152,13 @@ pub enum StoreError {
         /// Why.
         source: Box<redb::Error>,
     },
+}
+
+/// What becomes of revisions and uploads of a name whose tenant is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Namesakes {
+    Forgotten,
+    Kept,
 }
 
 /// The open store. Only one process can have it open at a time.
@@ -251,11 +258,27 @@ impl Store {
         self.opened.read(|read| Intact::read(self, read))
     }
 
-    /// Makes a change durable, with its revision. Writes only the objects that the change touched.
+    /// Makes a change durable, with its revision. Writes only the objects that the change touched. A tenant that gets terms and had
+    /// nothing before begins anew: revisions and uploads of an earlier tenant of its name are forgotten.
     ///
     /// After an error nothing of the change is durable, except for [`StoreError::Unknown`].
     pub fn commit(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
-        let not_written = match self.opened.write(0, |write| self.write_change(write, applied, signature)) {
+        self.commit_with(Namesakes::Forgotten, applied, signature)
+    }
+
+    /// As [`Store::commit`], of a return to an earlier revision: a tenant that comes back keeps what there is of it.
+    pub fn commit_return(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
+        self.commit_with(Namesakes::Kept, applied, signature)
+    }
+
+    fn commit_with(
+        &self,
+        namesakes: Namesakes,
+        applied: &Applied,
+        signature: &Signature,
+    ) -> Result<(), StoreError> {
+        let write = |write: &WriteTransaction| self.write_change(write, namesakes, applied, signature);
+        let not_written = match self.opened.write(0, write) {
             Ok(()) => return Ok(()),
             Err(not_written) => not_written,
         };
@@ -280,9 +303,11 @@ impl Store {
     fn write_change(
         &self,
         write: &WriteTransaction,
+        namesakes: Namesakes,
         applied: &Applied,
         signature: &Signature,
     ) -> Result<(), StoreError> {
+        let new = if namesakes == Namesakes::Forgotten { self.new_tenants(write, applied)? } else { Vec::new() };
         let mut contents = Contents::open(self, write)?;
         let mut objects = write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
         let mut quarantine = write.open_table(QUARANTINE).map_err(|e| self.failed(e))?;
@@ -301,7 +326,28 @@ impl Store {
             changes.push(ObjectChange { object, before, after });
         }
         drop((objects, quarantine));
-        History::open(self, write)?.add(&mut contents, applied.state.version(), signature, &changes)
+        let mut history = History::open(self, write)?;
+        for tenant in &new {
+            history.forget_all(&mut contents, tenant.as_str())?;
+        }
+        history.add(&mut contents, applied.state.version(), signature, &changes)?;
+        drop((contents, history));
+        self.remove_left_uploads(write, &new, signature.time)
+    }
+
+    /// Returns the tenants that a change gives terms, and that had nothing before.
+    fn new_tenants(&self, write: &WriteTransaction, applied: &Applied) -> Result<Vec<TenantName>, StoreError> {
+        let objects = write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        let mut new = Vec::new();
+        for Outcome { object, effect } in &applied.outcomes {
+            if let ObjectRef::Tenant { name } = object
+                && *effect == Effect::Created
+                && !has_objects(self, &objects, name.as_str())?
+            {
+                new.push(name.clone());
+            }
+        }
+        Ok(new)
     }
 
     /// Stores an upload of this tenant. If it is stored already, renews its time only.

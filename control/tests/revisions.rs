@@ -118,6 +118,28 @@ async fn a_change_is_refused_if_its_tenant_was_changed_since_the_expected_revisi
     served.stop().await;
 }
 
+#[test]
+fn what_other_tenants_have_forgotten_does_not_stand_against_an_expected_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 1, ..HistoryLimits::default() };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let tenant = |name: &str| Tenant::new(name.parse().unwrap());
+    let apply = |tenant, expected| {
+        let options = ChangeOptions { expected_revision: expected, dry_run: false };
+        control.apply(ApplyRequest { tenants: vec![tenant], options, ..ApplyRequest::default() })
+    };
+    apply(tenant("a"), None).unwrap();
+    apply(tenant("b"), None).unwrap();
+    apply(tenant("c"), Some(0)).expect("it never was there");
+    control.delete(vec![ObjectRef::from(&tenant("a"))]).unwrap();
+    apply(Tenant { weight: 2, ..tenant("b") }, None).unwrap();
+    let refused = apply(tenant("d"), Some(0)).unwrap_err().to_string();
+    let expected = "the request expects revision 0, and whether tenant d, which has nothing now, was changed since is known from revision 4 on";
+    assert!(refused.starts_with(expected), "{refused}");
+    apply(tenant("d"), Some(4)).unwrap();
+}
+
 #[tokio::test]
 async fn a_dry_run_checks_and_builds_and_answers_as_if_it_were_done_and_changes_nothing() {
     let served = Served::start().await;
@@ -217,6 +239,32 @@ async fn a_return_of_one_tenant_leaves_others_as_they_are() {
     assert!(client.objects_at(&demo(), None).await.unwrap().is_empty());
     assert_eq!(client.objects_at(&other, None).await.unwrap().len(), 1);
     assert_eq!(numbers(&mut client, RevisionFilter { tenant: Some(other), ..RevisionFilter::default() }).await, [2]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_of_a_name_that_was_deleted_begins_anew_and_the_operators_undo_brings_the_earlier_one_back() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let terms = || ApplyRequest { tenants: vec![Tenant::new(demo())], ..ApplyRequest::default() };
+    client.apply(terms()).await.unwrap();
+    apply_small(&mut client).await;
+    let all: Vec<ObjectRef> = client.objects_at(&demo(), None).await.unwrap().iter().map(Object::name).collect();
+    client.delete(&all).await.unwrap();
+    client.roll_back(&demo(), None, ChangeOptions::default()).await.unwrap();
+    assert_eq!(client.objects_at(&demo(), None).await.unwrap().len(), 4);
+    assert_eq!(numbers(&mut client, RevisionFilter::default()).await, [4, 3, 2, 1]);
+
+    client.delete(&all).await.unwrap();
+    client.apply(terms()).await.unwrap();
+    assert_eq!(numbers(&mut client, RevisionFilter::default()).await, [6]);
+    let (code, message) = refused(client.objects_at(&demo(), Some(2)).await);
+    assert_eq!(code, Code::NotFound);
+    assert_eq!(message, "revision 2 of tenant demo is not kept any more: the earliest that is known is 5");
+    let digest = Digest::of(&wasm("m"));
+    let modules = vec![named("m", digest)];
+    let not_uploaded = client.apply(ApplyRequest { modules, ..ApplyRequest::default() }).await;
+    assert_eq!(refused(not_uploaded).0, Code::FailedPrecondition);
     served.stop().await;
 }
 

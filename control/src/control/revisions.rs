@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::change::Terms;
+use super::change::{Reason, Terms};
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
 use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
@@ -95,6 +95,7 @@ impl Control {
         let expected_revision = options.expected_revision.or(latest);
         let terms = Terms {
             author,
+            reason: Reason::Return,
             tenants: [tenant.clone()].into(),
             options: ChangeOptions { expected_revision, ..options },
         };

@@ -256,6 +256,12 @@ impl<'t> History<'t> {
         Ok(true)
     }
 
+    /// Forgets all parts of a tenant.
+    pub(super) fn forget_all(&mut self, contents: &mut Contents<'_>, tenant: &str) -> Result<(), StoreError> {
+        while self.forget_oldest(contents, tenant, u64::MAX)? {}
+        Ok(())
+    }
+
     fn first_after(&self, tenant: &str, number: u64) -> Result<Option<u64>, StoreError> {
         let mut parts = self.parts.range((tenant, number)..=(tenant, u64::MAX)).map_err(|e| self.store.failed(e))?;
         let first = parts.next().transpose().map_err(|e| self.store.failed(e))?;

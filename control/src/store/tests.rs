@@ -63,8 +63,7 @@ fn forget_all(store: &Store) {
     let forgotten = store.opened.write(0, |write| {
         let mut contents = Contents::open(store, write)?;
         let mut history = History::open(store, write)?;
-        while history.forget_oldest(&mut contents, "demo", u64::MAX)? {}
-        Ok(())
+        history.forget_all(&mut contents, "demo")
     });
     forgotten.map_err(|not_written| not_written.error).unwrap();
 }

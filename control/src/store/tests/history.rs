@@ -314,6 +314,75 @@ fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forg
 }
 
 #[test]
+fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let terms = Tenant::new(demo());
+    let mut all = whole_change("m");
+    all.tenants.push(terms.clone());
+    commit(&store, &all);
+    let left = module("left");
+    let key = Digest::of(b"a key");
+    let delete: Vec<ObjectRef> = store.load().unwrap().objects_of(&demo()).iter().map(Object::name).collect();
+    let deleted = commit(&store, &Change { delete, ..Change::default() });
+    for name in ["left", "n"] {
+        store.put_upload(&demo(), &module(name).digest, &wasm(name), at(1000)).unwrap();
+    }
+    store.put_key(&demo(), &key, "ed25519", b"sealed", at(1000)).unwrap();
+
+    // The tenant returns with all that it had.
+    let mut back = whole_change("m");
+    back.tenants.push(terms.clone());
+    let applied = deleted.apply(&back).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let copy = other.path().join("store");
+    fs::copy(store.path(), &copy).unwrap();
+    let returned = Store::open(&copy).unwrap();
+    returned.commit_return(&applied, &signature()).unwrap();
+    assert_eq!(numbers(&returned, None), [3, 2, 1]);
+    assert_eq!(returned.uploads().unwrap().len(), 4);
+    check_references(&returned);
+
+    // Another one of its name begins with what its own change names.
+    let change = Change { tenants: vec![terms], modules: vec![module("n")], ..Change::default() };
+    let applied = deleted.apply(&change).unwrap();
+    store.commit(&applied, &signature()).unwrap();
+    assert_eq!(numbers(&store, None), [3]);
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap(), Err(NotKept::Forgotten(2)));
+    assert_eq!(store.objects_at(&demo(), Some(2)).unwrap(), Ok(Vec::new()));
+    assert_eq!(store.uploads().unwrap().iter().map(|it| it.digest).collect::<Vec<_>>(), [module("n").digest]);
+    assert_eq!(store.key_algorithm(&demo(), &key).unwrap(), None);
+    assert!(matches!(store.wasm(&left), Err(StoreError::Lost { .. })), "its bytes are gone, too");
+    check_references(&store);
+}
+
+#[test]
+fn a_forgotten_history_says_nothing_of_tenants_that_never_had_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let (other, last_change) = (tenant("other"), |tenant: &TenantName| store.last_change(tenant).unwrap());
+    make(&store, &set(&demo(), "m", 0));
+    make(&store, &set(&demo(), "m", 1));
+    assert_eq!(last_change(&demo()), LastChange::In(2));
+    forget_all(&store);
+    assert_eq!(numbers(&store, None), Vec::<u64>::new());
+    assert_eq!(last_change(&demo()), LastChange::In(2), "it has an object");
+    assert_eq!(last_change(&other), LastChange::UpTo(0));
+    assert_eq!(store.objects_at(&other, Some(0)).unwrap(), Ok(Vec::new()));
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap(), Err(NotKept::Forgotten(2)));
+    check_references(&store);
+
+    let delete = vec![ObjectRef::from(&numbered(&demo(), "m", 1))];
+    make(&store, &Change { delete, ..Change::default() });
+    assert_eq!((last_change(&demo()), last_change(&other)), (LastChange::In(3), LastChange::UpTo(0)));
+    forget_all(&store);
+    assert_eq!((last_change(&demo()), last_change(&other)), (LastChange::UpTo(3), LastChange::UpTo(3)));
+    make(&store, &set(&other, "m", 0));
+    assert_eq!(last_change(&other), LastChange::In(4));
+    check_references(&store);
+}
+
+#[test]
 fn the_revision_to_undo_is_told_with_the_latest_one_of_its_tenant() {
     let folder = tempfile::tempdir().unwrap();
     let store = opened(folder.path(), 1000, u64::MAX);
