@@ -16,8 +16,9 @@
 //!
 //! A change is written with its revision, in one transaction. A content is there as long as an object or a kept revision
 //! refers to it. A module of tenant t with digest d needs the upload (t, d), which depends on the blob d; so do a model and
-//! the files of a stage. A key needs the sealed key (t, d). Uploads and sealed keys that no content needs, and blobs without
-//! an upload, are garbage, once they are so old that no request that is about to name them can be in progress.
+//! the files of a stage. A key needs the sealed key (t, d) while it is an object: revisions keep none. Uploads and sealed keys that
+//! nothing needs, and blobs without an upload, are garbage, once they are so old that no request that is about to name them can be in
+//! progress.
 //!
 //! Damage of one object costs that object and what depends on it ([`quarantine`]). Counts follow from objects and revisions, and are
 //! written anew if they do not ([`counts`]). Damage of the file itself is [`StoreError::Damaged`].
@@ -32,6 +33,7 @@ mod garbage;
 mod history;
 mod intact;
 mod keys;
+mod needs;
 mod opened;
 mod overlay;
 mod quarantine;
@@ -44,8 +46,10 @@ pub use check::{StoreCheck, check};
 pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
+pub use revisions::{
+    LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo,
+};
 pub use room::ToForget;
-pub use revisions::{LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -271,12 +275,7 @@ impl Store {
         self.commit_with(Namesakes::Kept, applied, signature)
     }
 
-    fn commit_with(
-        &self,
-        namesakes: Namesakes,
-        applied: &Applied,
-        signature: &Signature,
-    ) -> Result<(), StoreError> {
+    fn commit_with(&self, namesakes: Namesakes, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
         let write = |write: &WriteTransaction| self.write_change(write, namesakes, applied, signature);
         let not_written = match self.opened.write(0, write) {
             Ok(()) => return Ok(()),
@@ -322,6 +321,10 @@ impl Store {
                 None => objects.remove(key).map_err(|e| self.failed(e))?,
             };
             let before = before.map(|digest| Digest::from_bytes(*digest.value()));
+            if let ObjectRef::Key { .. } = object {
+                after.iter().try_for_each(|digest| contents.hold_key(digest))?;
+                before.iter().try_for_each(|digest| contents.release_key(digest))?;
+            }
             quarantine.remove(key).map_err(|e| self.failed(e))?;
             changes.push(ObjectChange { object, before, after });
         }

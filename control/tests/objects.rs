@@ -6,10 +6,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, BuildTime, NamedUpload, Settings, UploadedKey};
-use pinion_control::model::{Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
+use pinion_control::control::{ApplyRequest, BuildTime, ChangeOptions, NamedUpload, Settings, UploadedKey};
+use pinion_control::model::{Author, Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
 use pinion_control::pem::Pem;
 use pinion_control::{Client, Control, Store, proto};
 use rcgen::{KeyPair, PublicKeyData};
@@ -289,6 +290,32 @@ async fn a_model_that_the_node_refuses_or_that_is_too_large_is_not_kept() {
     assert!(client.uploads(None).await.unwrap().is_empty());
     drop(raw);
     served.stop().await;
+}
+
+#[test]
+fn an_undo_that_needs_a_private_key_which_no_object_names_any_more_is_refused_until_it_is_uploaded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
+    let control = Control::open(Arc::clone(&store), Arc::new(TestNode::default())).unwrap();
+    let pem = new_key().0.serialize_pem();
+    let pem = || Pem::new(pem.clone().into_bytes());
+    let UploadedKey { digest, algorithm } = control.upload_key(&demo(), &pem()).unwrap();
+    control.apply(ApplyRequest { keys: vec![named_key("site", digest)], ..ApplyRequest::default() }).unwrap();
+    // As if it had been uploaded long ago.
+    let sealed = store.sealed_key(&demo(), &digest).unwrap().unwrap();
+    store.put_key(&demo(), &digest, &algorithm, &sealed, UNIX_EPOCH).unwrap();
+    control.delete(vec![ObjectRef::Key { tenant: demo(), name: "site".parse().unwrap() }]).unwrap();
+    control.collect_garbage().unwrap();
+    assert_eq!(store.sealed_key(&demo(), &digest).unwrap(), None);
+    let undo = || control.roll_back(&Author::operator("uid 0"), &demo(), None, ChangeOptions::default());
+    let refused = undo().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!("key demo/site: its tenant has uploaded nothing with the digest {digest}: upload it first")
+    );
+    control.upload_key(&demo(), &pem()).unwrap();
+    undo().unwrap();
+    assert_eq!(control.desired().keys().len(), 1);
 }
 
 #[tokio::test]

@@ -2,13 +2,14 @@
 //! kept revision refers to it.
 //!
 //! A content names its tenant, so no two tenants share one. With its first reference a content begins to need its uploads,
-//! with its last one it ends; what is needed is not collected ([`super::garbage`]).
+//! with its last one it ends; what is needed is not collected ([`super::garbage`]). A key is needed while an object names it.
 
 use std::ops::RangeInclusive;
 
 use prost::Message;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
+use super::needs::Needs;
 use super::{Store, StoreError};
 use crate::model::{Digest, Object, ObjectRef};
 use crate::proto;
@@ -79,7 +80,7 @@ pub(super) struct Contents<'t> {
     store: &'t Store,
     contents: Table<'t, &'static [u8; 32], &'static [u8]>,
     references: Table<'t, &'static [u8; 32], u64>,
-    needs: Table<'t, UploadKey, u64>,
+    needed: Table<'t, UploadKey, u64>,
 }
 
 impl<'t> Contents<'t> {
@@ -88,7 +89,7 @@ impl<'t> Contents<'t> {
             store,
             contents: write.open_table(CONTENTS).map_err(|e| store.failed(e))?,
             references: write.open_table(REFERENCES).map_err(|e| store.failed(e))?,
-            needs: write.open_table(NEEDS).map_err(|e| store.failed(e))?,
+            needed: write.open_table(NEEDS).map_err(|e| store.failed(e))?,
         })
     }
 
@@ -100,11 +101,24 @@ impl<'t> Contents<'t> {
         // A damaged content, which needs nothing that is known, is replaced by the sound one.
         if held == 0 || self.bytes(&digest)? != bytes {
             self.contents.insert(digest.as_bytes(), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
-            for (upload, _) in object.uploads() {
-                self.need(object, &upload)?;
+            let needs = Needs::of_content(&digest, &bytes);
+            for upload in needs.uploads.keys() {
+                self.need(&needs.tenant, upload)?;
             }
         }
         Ok(digest)
+    }
+
+    /// Notes that a key of the desired state has this content.
+    pub(super) fn hold_key(&mut self, digest: &Digest) -> Result<(), StoreError> {
+        let Needs { tenant, key, .. } = self.needs(digest)?;
+        key.map_or(Ok(()), |key| self.need(&tenant, &key))
+    }
+
+    /// Notes that a key of the desired state has this content no more.
+    pub(super) fn release_key(&mut self, digest: &Digest) -> Result<(), StoreError> {
+        let Needs { tenant, key, .. } = self.needs(digest)?;
+        key.map_or(Ok(()), |key| self.need_no_more(&tenant, &key))
     }
 
     /// Takes a reference away, and removes the content with the last one.
@@ -115,21 +129,13 @@ impl<'t> Contents<'t> {
             return Ok(());
         }
         // A damaged content does not tell what it needs. What is left of that is counted anew at the next start.
-        if let Ok(object) = self.object(digest)? {
-            for (upload, _) in object.uploads() {
-                self.need_no_more(&object, &upload)?;
-            }
+        let needs = self.needs(digest)?;
+        for upload in needs.uploads.keys() {
+            self.need_no_more(&needs.tenant, upload)?;
         }
         self.references.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
         self.contents.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
         Ok(())
-    }
-
-    /// Returns the size of a content with its uploads, in bytes: what a revision that replaces it keeps from being removed.
-    pub(super) fn size_bytes(&self, digest: &Digest) -> Result<u64, StoreError> {
-        let len = self.bytes(digest)?.len() as u64;
-        let uploads = self.object(digest)?.map_or(0, |it| it.uploads().iter().map(|(_, size_bytes)| size_bytes).sum());
-        Ok(len + uploads)
     }
 
     /// Returns a content as it is stored; nothing if it is missing.
@@ -138,8 +144,9 @@ impl<'t> Contents<'t> {
         Ok(bytes.map_or_else(Vec::new, |bytes| bytes.value().to_vec()))
     }
 
-    fn object(&self, digest: &Digest) -> Result<Result<Object, Damage>, StoreError> {
-        read_object(self.store, &self.contents, digest)
+    /// Returns what a content needs.
+    pub(super) fn needs(&self, digest: &Digest) -> Result<Needs, StoreError> {
+        read_needs(self.store, &self.contents, digest)
     }
 
     /// Returns how many references there were.
@@ -149,21 +156,19 @@ impl<'t> Contents<'t> {
         Ok(held)
     }
 
-    fn need(&mut self, object: &Object, upload: &Digest) -> Result<(), StoreError> {
-        let name = object.name();
-        let key = (name.tenant().as_str(), upload.as_bytes());
-        let count = self.needs.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
-        self.needs.insert(key, count + 1).map_err(|e| self.store.failed(e))?;
+    fn need(&mut self, tenant: &str, upload: &Digest) -> Result<(), StoreError> {
+        let key = (tenant, upload.as_bytes());
+        let count = self.needed.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
+        self.needed.insert(key, count + 1).map_err(|e| self.store.failed(e))?;
         Ok(())
     }
 
-    fn need_no_more(&mut self, object: &Object, upload: &Digest) -> Result<(), StoreError> {
-        let name = object.name();
-        let key = (name.tenant().as_str(), upload.as_bytes());
-        let count = self.needs.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
+    fn need_no_more(&mut self, tenant: &str, upload: &Digest) -> Result<(), StoreError> {
+        let key = (tenant, upload.as_bytes());
+        let count = self.needed.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
         match count {
-            0 | 1 => self.needs.remove(key).map(drop),
-            more => self.needs.insert(key, more - 1).map(drop),
+            0 | 1 => self.needed.remove(key).map(drop),
+            more => self.needed.insert(key, more - 1).map(drop),
         }
         .map_err(|e| self.store.failed(e))
     }
@@ -183,6 +188,16 @@ pub(super) fn read_object(
         None => Err(Damage("its content is missing".to_owned())),
         Some(bytes) => object_of(digest, bytes.value()),
     })
+}
+
+/// Returns what a content needs.
+pub(super) fn read_needs(
+    store: &Store,
+    contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
+    digest: &Digest,
+) -> Result<Needs, StoreError> {
+    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
+    Ok(bytes.map_or_else(Needs::default, |bytes| Needs::of_content(digest, bytes.value())))
 }
 
 /// Returns the object that is stored as these bytes.

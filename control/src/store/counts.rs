@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redb::{ReadTransaction, ReadableTable, WriteTransaction};
 
-use super::contents::{CONTENTS, NEEDS, OBJECTS, ObjectKey, REFERENCES, read_object};
+use super::contents::{CONTENTS, NEEDS, OBJECTS, ObjectKey, REFERENCES, read_needs};
 use super::history::{FORGOTTEN, HISTORY, ORDER, PART_BYTES, PARTS, PartKey, SHARES, Share, StoredPart};
+use super::needs::Needs;
 use super::{META, Store, StoreError};
 use crate::model::{Digest, ObjectChange};
+use crate::proto;
 
 /// The counts.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -17,7 +19,7 @@ pub(super) struct Counts {
     pub(super) contents: BTreeSet<Digest>,
     /// How many objects and revisions refer to a content.
     pub(super) references: BTreeMap<Digest, u64>,
-    /// How many contents need an upload of a tenant.
+    /// How many contents need an upload of a tenant, or objects a key.
     pub(super) needs: BTreeMap<(String, Digest), u64>,
     /// The parts of revisions, by number.
     pub(super) order: BTreeSet<(u64, String)>,
@@ -47,11 +49,15 @@ impl Counts {
         parts: &impl ReadableTable<PartKey, &'static [u8]>,
         contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
     ) -> Result<Self, StoreError> {
-        let mut counts = Self::default();
+        let (mut counts, mut keys) = (Self::default(), BTreeMap::<Digest, u64>::new());
         for entry in objects.iter().map_err(|e| store.failed(e))? {
             let (key, digest) = entry.map_err(|e| store.failed(e))?;
             counts.shares.entry(key.value().1.to_owned()).or_default();
-            *counts.references.entry(Digest::from_bytes(*digest.value())).or_default() += 1;
+            let (kind, digest) = (key.value().0, Digest::from_bytes(*digest.value()));
+            *counts.references.entry(digest).or_default() += 1;
+            if i32::from(kind) == proto::Kind::Key as i32 {
+                *keys.entry(digest).or_default() += 1;
+            }
         }
         for entry in parts.iter().map_err(|e| store.failed(e))?.rev() {
             let (key, bytes) = entry.map_err(|e| store.failed(e))?;
@@ -61,9 +67,12 @@ impl Counts {
             if contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?.is_some() {
                 counts.contents.insert(*digest);
             }
-            let Ok(object) = read_object(store, contents, digest)? else { continue };
-            for (upload, _) in object.uploads() {
-                *counts.needs.entry((object.name().tenant().to_string(), upload)).or_default() += 1;
+            let Needs { tenant, uploads, key } = read_needs(store, contents, digest)?;
+            for upload in uploads.into_keys() {
+                *counts.needs.entry((tenant.clone(), upload)).or_default() += 1;
+            }
+            if let Some((key, count)) = key.zip(keys.get(digest)) {
+                *counts.needs.entry((tenant, key)).or_default() += count;
             }
         }
         Ok(counts)

@@ -102,7 +102,7 @@ pub(super) struct StoredChange {
     #[prost(string, tag = "2")]
     name: String,
     #[prost(bytes = "vec", optional, tag = "3")]
-    before: Option<Vec<u8>>,
+    pub(super) before: Option<Vec<u8>>,
     #[prost(bytes = "vec", optional, tag = "4")]
     after: Option<Vec<u8>>,
 }
@@ -136,10 +136,33 @@ impl StoredPart {
         Self::decode(bytes).map_err(|error| store.damaged(error))
     }
 
+    /// Returns the contents that it refers to, once for each reference.
+    pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
+        let digests = self.changes.iter().flat_map(|change| [&change.before, &change.after]).flatten();
+        digests.filter_map(|bytes| Some(Digest::from_bytes(bytes.as_slice().try_into().ok()?)))
+    }
+
     /// Returns its changes, of which this tenant's objects are the subject.
     pub(super) fn take_changes(&mut self, store: &Store, tenant: &str) -> Result<Vec<ObjectChange>, StoreError> {
         std::mem::take(&mut self.changes).into_iter().map(|change| change.change(store, tenant)).collect()
     }
+}
+
+/// Returns the bytes of contents, and of their uploads, that changes have replaced. An upload that one of the new contents needs is
+/// charged to the revision that replaces that.
+fn replaced_bytes(contents: &Contents<'_>, changes: &[&ObjectChange]) -> Result<u64, StoreError> {
+    let (mut bytes, mut replaced) = (0, BTreeMap::new());
+    for before in changes.iter().filter_map(|change| change.before) {
+        bytes += contents.bytes(&before)?.len() as u64;
+        replaced.extend(contents.needs(&before)?.uploads);
+    }
+    for after in changes.iter().filter_map(|change| change.after) {
+        if replaced.is_empty() {
+            break;
+        }
+        contents.needs(&after)?.uploads.keys().for_each(|upload| _ = replaced.remove(upload));
+    }
+    Ok(bytes + replaced.values().sum::<u64>())
 }
 
 /// The tables of revisions in a write transaction.
@@ -203,9 +226,7 @@ impl<'t> History<'t> {
             changes: changes.iter().map(|change| StoredChange::from(*change)).collect(),
         };
         part.bytes = part.encoded_len() as u64;
-        for before in changes.iter().filter_map(|change| change.before) {
-            part.bytes += contents.size_bytes(&before)?;
-        }
+        part.bytes += replaced_bytes(contents, changes)?;
         let (name, bytes) = (tenant.as_str(), part.encode_to_vec());
         self.parts.insert((name, number), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
         self.order.insert((number, name), ()).map_err(|e| self.store.failed(e))?;
@@ -231,12 +252,10 @@ impl<'t> History<'t> {
         let oldest = share.oldest;
         let removed = self.parts.remove((tenant, oldest)).map_err(|e| self.store.failed(e))?;
         let removed = removed.map(|bytes| StoredPart::decoded(self.store, bytes.value())).transpose()?;
-        let mut part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
+        let part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
         self.order.remove((oldest, tenant)).map_err(|e| self.store.failed(e))?;
-        for change in part.take_changes(self.store, tenant)? {
-            for digest in [change.before, change.after].into_iter().flatten() {
-                contents.release(&digest)?;
-            }
+        for digest in part.digests() {
+            contents.release(&digest)?;
         }
         match self.first_after(tenant, oldest)? {
             Some(next) => {

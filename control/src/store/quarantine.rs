@@ -18,7 +18,7 @@ use super::counts::Counts;
 use super::history::{History, Signature};
 use super::intact::{Intact, StoredKey, Unfit};
 use super::{Store, StoreError, seconds};
-use crate::model::{Author, DesiredState, Digest, ObjectChange};
+use crate::model::{Author, DesiredState, Digest, ObjectChange, ObjectRef};
 
 /// The digest of the content, when it was set aside in seconds since 1970, why, and the content.
 type SetAside = (&'static [u8; 32], u64, &'static str, &'static [u8]);
@@ -112,6 +112,9 @@ impl Store {
         }
         let signature = Signature { author: Author::operator(AUTHOR), time: now };
         contents = Contents::open(self, write)?;
+        for change in changes.iter().filter(|change| matches!(change.object, ObjectRef::Key { .. })) {
+            change.before.iter().try_for_each(|digest| contents.release_key(digest))?;
+        }
         History::open(self, write)?.add(&mut contents, intact.state.version() + 1, &signature, &changes)
     }
 

@@ -149,23 +149,6 @@ impl Store {
         })
     }
 
-    /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
-    pub fn objects_at(
-        &self,
-        tenant: &TenantName,
-        number: Option<u64>,
-    ) -> Result<Result<Vec<Object>, NotKept>, StoreError> {
-        self.opened.read(|read| {
-            let past = match self.past_contents(read, tenant, number)? {
-                Ok(past) => past,
-                Err(not_kept) => return Ok(Err(not_kept)),
-            };
-            let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
-            let objects = past.contents.iter().map(|digest| decoded(self, &contents, digest));
-            objects.collect::<Result<_, _>>().map(Ok)
-        })
-    }
-
     /// Returns what there was of a tenant after a revision, to be read by [`Store::objects`]; none: what there is.
     pub fn contents_at(
         &self,

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, WriteTransaction};
 
-use super::contents::{CONTENTS, Contents, NEEDS, REFERENCES, UploadKey, read_object};
+use super::contents::{CONTENTS, Contents, NEEDS, REFERENCES, UploadKey, read_needs};
 use super::garbage::spared_from;
 use super::history::{HISTORY, History, PartKey, StoredPart};
 use super::{SEALED, Store, StoreError, UPLOADS};
@@ -119,11 +119,7 @@ impl<'s> Trial<'s> {
     }
 
     /// Forgets the tenant's parts, the oldest first, until the uploads fit. Returns whether they do.
-    fn forget_own(
-        &mut self,
-        tenant: &TenantName,
-        fits: &impl Fn(&[StoredUpload]) -> bool,
-    ) -> Result<bool, StoreError> {
+    fn forget_own(&mut self, tenant: &TenantName, fits: &impl Fn(&[StoredUpload]) -> bool) -> Result<bool, StoreError> {
         while let Some(freed) = self.forget_oldest(tenant)? {
             if !freed.is_empty() && fits(&self.uploads) {
                 return Ok(true);
@@ -144,7 +140,8 @@ impl<'s> Trial<'s> {
         let mut kept = self.kept_by_revisions(named, shortage)?;
         kept.remove(tenant);
         loop {
-            let most = kept.iter().max_by_key(|(_, amount)| **amount).filter(|(_, amount)| **amount > shortage.little());
+            let most =
+                kept.iter().max_by_key(|(_, amount)| **amount).filter(|(_, amount)| **amount > shortage.little());
             let Some(tenant) = most.map(|(tenant, _)| tenant.clone()) else { return Ok(false) };
             let Some(freed) = self.forget_oldest(&tenant)? else {
                 kept.remove(&tenant);
@@ -187,14 +184,12 @@ impl<'s> Trial<'s> {
         let (key, bytes) = entry.map_err(|e| self.store.failed(e))?;
         self.rest.insert(tenant.clone(), key.value().1 + 1);
         *self.forgotten.entry(tenant.clone()).or_default() += 1;
-        let changes = StoredPart::decoded(self.store, bytes.value())?.take_changes(self.store, name)?;
         let mut freed = BTreeSet::new();
-        for digest in changes.iter().flat_map(|change| [change.before, change.after]).flatten() {
+        for digest in StoredPart::decoded(self.store, bytes.value())?.digests() {
             if !self.release(&digest)? {
                 continue;
             }
-            let object = read_object(self.store, &self.contents, &digest)?;
-            for (upload, _) in object.map_or_else(|_| Vec::new(), |object| object.uploads()) {
+            for upload in read_needs(self.store, &self.contents, &digest)?.uploads.into_keys() {
                 if self.needs_no_more(tenant, upload)? {
                     freed.insert(upload);
                 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use prost::Message;
 use redb::ReadableTableMetadata;
 
 use super::*;
 use crate::model::{Object, Revision, RevisionFilter};
+use crate::proto;
 use crate::store::counts::Counts;
 use crate::store::history::StoredPart;
 
@@ -51,6 +53,23 @@ impl Store {
             next = page.before.map(Some);
         }
         Ok(found)
+    }
+
+    /// Returns a tenant's objects as they were after a revision, of all pages.
+    pub(super) fn objects_at(
+        &self,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Result<Vec<Object>, NotKept>, StoreError> {
+        let past = match self.contents_at(tenant, number)? {
+            Ok(past) => past,
+            Err(not_kept) => return Ok(Err(not_kept)),
+        };
+        let mut objects = Vec::new();
+        while objects.len() < past.contents.len() {
+            objects.extend(self.objects(&past.contents[objects.len()..])?);
+        }
+        Ok(Ok(objects))
     }
 }
 
@@ -155,6 +174,80 @@ fn what_revisions_replaced_counts_with_its_uploads_until_there_is_too_much() {
 }
 
 #[test]
+fn uploads_that_a_changed_object_still_needs_are_charged_to_the_revision_that_replaces_them_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, 512 << 20);
+    let files = Files { digest: Digest::of(b"an archive"), size_bytes: 16 << 20 };
+    let chain = |config: u8| {
+        let stage = || Stage { files: Some(files), ..Stage::new("m".parse().unwrap(), vec![config]) };
+        let named = |name: &str| Stage { name: Some(name.parse().unwrap()), ..stage() };
+        Chain::new(demo(), "c".parse().unwrap(), vec![named("a"), named("b")])
+    };
+    make(&store, &set(&demo(), "m", 0));
+    for config in 0..8 {
+        make(&store, &Change { chains: vec![chain(config)], ..Change::default() });
+    }
+    assert!(kept_bytes(&store).0 < 1 << 20, "{} bytes", kept_bytes(&store).0);
+    make(&store, &Change { delete: vec![ObjectRef::from(&chain(0))], ..Change::default() });
+    let (_, of_latest) = kept_bytes(&store);
+    assert!((16 << 20..17 << 20).contains(&of_latest), "{of_latest} bytes");
+    check_references(&store);
+}
+
+#[test]
+fn a_revision_keeps_no_private_key_and_an_object_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let [first, second] = [b"first", b"second" as &[u8]].map(Digest::of);
+    let key =
+        |name: &str, digest| Key { tenant: demo(), name: name.parse().unwrap(), digest, algorithm: "ed25519".into() };
+    for digest in [first, second] {
+        store.put_key(&demo(), &digest, "ed25519", b"sealed", at(1000)).unwrap();
+    }
+    make(&store, &Change { keys: vec![key("site", first), key("other", first)], ..Change::default() });
+    make(&store, &Change { keys: vec![key("site", second)], ..Change::default() });
+    check_references(&store);
+    let is_there = |digest| store.key_algorithm(&demo(), digest).unwrap().is_some();
+    store.collect_garbage(at(9000)).unwrap();
+    assert_eq!([&first, &second].map(is_there), [true, true], "the other key object names the first one");
+    make(&store, &Change { delete: vec![ObjectRef::from(&key("other", first))], ..Change::default() });
+    assert!(!store.has_garbage(at(4599)).unwrap() && store.has_garbage(at(4600)).unwrap());
+    store.collect_garbage(at(9000)).unwrap();
+    assert_eq!([&first, &second].map(is_there), [false, true]);
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap().unwrap().len(), 2, "what the keys were is known");
+    check_references(&store);
+}
+
+#[test]
+fn an_object_of_a_revision_that_is_not_valid_any_more_keeps_its_upload_and_can_be_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 2, u64::MAX);
+    let upload = module("a");
+    store.put_upload(&demo(), &upload.digest, &wasm("a"), at(1000)).unwrap();
+    make(&store, &set(&demo(), "m", 0));
+    // An earlier version took this name.
+    let named = proto::Module { name: "Not_A Name".into(), ..proto::Module::from(&upload) };
+    let bytes = proto::Object { object: Some(proto::object::Object::Module(named)) }.encode_to_vec();
+    let digest = Digest::of(&bytes);
+    let written = store.opened.write(0, |write| {
+        write.open_table(CONTENTS).unwrap().insert(digest.as_bytes(), &*bytes).unwrap();
+        let mut parts = write.open_table(HISTORY).unwrap();
+        let mut part = StoredPart::decoded(&store, parts.get(("demo", 1)).unwrap().unwrap().value())?;
+        part.changes[0].before = Some(digest.as_bytes().to_vec());
+        parts.insert(("demo", 1), &*part.encode_to_vec()).unwrap();
+        drop(parts);
+        Counts::mend(&store, write)
+    });
+    written.map_err(|not_written| not_written.error).unwrap();
+    make(&store, &set(&demo(), "m", 1));
+    assert_eq!(store.collect_garbage(at(9000)).unwrap(), [], "revision 1 needs it");
+    make(&store, &set(&demo(), "m", 2));
+    assert_eq!(numbers(&store, None), [3, 2]);
+    assert_eq!(store.collect_garbage(at(9000)).unwrap(), [upload.digest]);
+    check_references(&store);
+}
+
+#[test]
 fn a_revision_that_alone_is_larger_than_all_may_be_is_kept_until_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let store = opened(folder.path(), 1000, 1 << 20);
@@ -227,9 +320,7 @@ fn a_change_forgets_a_bounded_number_of_revisions_and_a_start_all_that_are_too_m
     make(&store, &Change { modules, ..Change::default() });
     drop(store);
     let store = opened(folder.path(), 10, u64::MAX);
-    let parts = |store: &Store| {
-        store.opened.read(|read| Ok(read.open_table(HISTORY).unwrap().len().unwrap())).unwrap()
-    };
+    let parts = |store: &Store| store.opened.read(|read| Ok(read.open_table(HISTORY).unwrap().len().unwrap())).unwrap();
     make(&store, &set(&tenant("t0"), "m", 9999));
     assert_eq!(parts(&store), 1301 - 1025);
     store.trim_history().unwrap();
@@ -272,7 +363,8 @@ fn a_page_of_revisions_ends_with_a_whole_revision_and_after_many_changes_that_pa
     let page = store.revision_page(Reader::Operator, &filter).unwrap();
     assert_eq!((page.revisions.len(), page.before), (PAGE_REVISIONS, Some(5)));
     assert!(page.revisions.iter().all(|revision| revision.counts.total() == 2));
-    let page = store.revision_page(Reader::Operator, &RevisionFilter { before: page.before, ..filter.clone() }).unwrap();
+    let page =
+        store.revision_page(Reader::Operator, &RevisionFilter { before: page.before, ..filter.clone() }).unwrap();
     assert_eq!((page.revisions.len(), page.before), (4, None));
 
     let many = (0..5000).map(|number| numbered(&a, &format!("n{number}"), number)).collect();
@@ -307,7 +399,10 @@ fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forg
 
     // Revision 2 keeps what it replaced, and 3 forgets that with it.
     for number in 1..=2 {
-        make(&store, &Change { chains: vec![Chain { idle_timeout_ms: 60_000 + number, ..large(1) }], ..Change::default() });
+        make(
+            &store,
+            &Change { chains: vec![Chain { idle_timeout_ms: 60_000 + number, ..large(1) }], ..Change::default() },
+        );
     }
     assert_eq!(store.objects(&contents[101..]).unwrap(), []);
     assert_eq!(store.earliest_known(&demo()).unwrap(), 2);
