@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
@@ -220,8 +221,29 @@ async fn an_undo_undoes_no_revision_that_came_after_it_was_asked_for() {
     *served.node.build_time.lock().unwrap() = Duration::ZERO;
     let (code, message) = refused(undo.await.unwrap());
     assert_eq!(code, Code::Aborted);
-    assert!(message.starts_with("revision 3 has changed objects of tenant demo since it was asked to undo"), "{message}");
+    assert!(
+        message.starts_with("revision 3 has changed objects of tenant demo since it was asked to undo"),
+        "{message}"
+    );
     assert_eq!(config(&mut client).await, b"other");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_return_leads_to_is_found_out_while_other_changes_are_made() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    served.node.takes_long.store(true, Ordering::Relaxed);
+    let mut applying = client.clone();
+    let apply = tokio::spawn(async move { applying.apply(chains_only(vec![echo_with(b"other")])).await });
+    served.node.wait_for_calls(4).await;
+    let (code, _) = refused(client.roll_back(&demo(), Some(9), ChangeOptions::default()).await);
+    assert_eq!(code, Code::NotFound);
+    assert_eq!(client.status().await.unwrap().node.followed_version, 1, "the other change is still under way");
+    client.roll_back(&demo(), Some(1), ChangeOptions::default()).await.unwrap();
+    apply.await.unwrap().unwrap();
     served.stop().await;
 }
 

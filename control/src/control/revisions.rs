@@ -25,7 +25,7 @@ pub struct Restored {
 }
 
 /// What a tenant had after a revision, while it is read page by page.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Past {
     tenant: TenantName,
     number: u64,
@@ -46,7 +46,7 @@ impl Control {
 
     /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
     pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
-        self.store.objects_at(tenant, number)?.map_err(|not_kept| unknown(tenant, number, not_kept))
+        self.all_objects(self.past(tenant, number)?)
     }
 
     /// Returns what there was of a tenant after a revision, to be read by [`Control::next_objects`]; none: what there is.
@@ -70,6 +70,16 @@ impl Control {
         }
         past.rest.truncate(past.rest.len() - objects.len());
         Ok(objects)
+    }
+
+    fn all_objects(&self, mut past: Past) -> Result<Vec<Object>, ControlError> {
+        let mut all = Vec::new();
+        loop {
+            match self.next_objects(&mut past)? {
+                next if next.is_empty() => return Ok(all),
+                next => all.extend(next),
+            }
+        }
     }
 
     /// Makes a tenant's objects what they were after a revision: all of them or none. Without a number, undoes the tenant's
@@ -99,8 +109,10 @@ impl Control {
             tenants: [tenant.clone()].into(),
             options: ChangeOptions { expected_revision, ..options },
         };
+        // What there was does not change any more. To find out may take long, and takes no lock that others wait for.
+        let past = self.past(tenant, Some(number))?;
         let changed = self.change(&party, &terms, |now| {
-            let mut wanted = self.objects_at(tenant, Some(number))?;
+            let mut wanted = self.all_objects(past.clone())?;
             let mut objects = now.objects_of(tenant);
             wanted.retain(|object| is_meant(&object.name()));
             objects.retain(|object| is_meant(&object.name()));
