@@ -20,7 +20,7 @@ use pinion_control::model::{self, ChainName, FieldName, KeyName, ModelName, Tena
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
 pub(crate) use self::objects::{BadObject, Kind, Selected, Word, named, one, selected};
-pub(crate) use self::revisions::{History, Rollout, Terms, Timeout, Waiting};
+pub(crate) use self::revisions::{History, Rollout, Terms, Waiting};
 pub(crate) use self::store::StoreCommand;
 use crate::contexts::{ContextName, Wanted};
 

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::process::Output;
+use std::sync::atomic::Ordering;
 
 use support::{Served, wasm};
 use tokio::process::Command;
@@ -128,6 +129,37 @@ async fn an_undo_returns_to_the_revision_before_or_to_the_one_that_is_named() {
     assert_eq!((&json["version"], &json["restored"]), (&4.into(), &0.into()));
     assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json", "-A"]).await, "[]\n");
     assert_eq!(ends(&served, 0, &["rollout", "status"]).await, "revision 4 is in force\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_each_chain_has_an_instance_and_names_those_without_one() {
+    let served = Served::start().await;
+    let manifest = write(&served, MANIFEST);
+    served.node.has_no_instances.store(true, Ordering::Relaxed);
+    let wait = ["apply", "-f", &manifest, "--wait", "--timeout", "200ms"];
+    let done = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
+    let why = "error: revision 1 is followed, but after 200ms no instance is ready of chain demo/echo: ";
+    let late = ends(&served, 1, &wait).await;
+    assert!(late.starts_with(&format!("{done}{why}")), "{late}");
+    let late = ends(&served, 1, &["rollout", "status", "--timeout", "200ms"]).await;
+    assert!(late.starts_with(why), "{late}");
+    let undo = ["rollout", "undo", "--tenant", "demo", "--wait", "--timeout", "200ms"];
+    let undone = ends(&served, 0, &undo).await;
+    assert_eq!(undone, "rule/ping deleted\nchain/echo deleted\nmodule/icmp-echo deleted\n");
+    let again = ends(&served, 1, &[&undo[..], &["-o", "json"]].concat()).await;
+    assert!(
+        again.starts_with("{") && again.contains("\"version\": 3") && again.contains("no instance is ready"),
+        "{again}"
+    );
+
+    let manifest = write(&served, &MANIFEST.replace("stage =", "cache_min = 0\nstage ="));
+    ends(&served, 0, &["apply", "-f", &manifest, "--wait"]).await;
+    served.node.has_no_instances.store(false, Ordering::Relaxed);
+    let manifest = write(&served, MANIFEST);
+    ends(&served, 0, &["apply", "-f", &manifest, "--wait"]).await;
+    let useless = ends(&served, 2, &["apply", "-f", &manifest, "--timeout", "1s"]).await;
+    assert!(useless.contains("--wait"), "{useless}");
     served.stop().await;
 }
 

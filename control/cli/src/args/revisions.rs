@@ -28,20 +28,23 @@ impl From<Terms> for ChangeOptions {
 /// Whether to wait until a change is in force.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Waiting {
-    /// Wait until the change is completely in force
+    /// Wait until the change is completely in force: an instance of each chain that it concerns is ready. Chains with
+    /// cache_min = 0 have none ready
     #[arg(long)]
     pub(crate) wait: bool,
-    #[command(flatten)]
-    pub(crate) timeout: Timeout,
+    /// How long to wait for that: 500ms, 10s, 2m. By default 2m
+    #[arg(id = "wait_timeout", long = "timeout", requires = "wait", value_name = "TIME", value_parser = time)]
+    timeout: Option<Duration>,
 }
 
-/// How long to wait.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(crate) struct Timeout {
-    /// How long to wait for that: 500ms, 10s, 2m
-    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = time)]
-    pub(crate) timeout: Duration,
+impl Waiting {
+    pub(crate) fn timeout(self) -> Duration {
+        self.timeout.unwrap_or(WAIT)
+    }
 }
+
+/// How long to wait by default.
+const WAIT: Duration = Duration::from_secs(120);
 
 /// Which revisions to show.
 #[derive(Debug, ClapArgs)]
@@ -95,10 +98,11 @@ pub(crate) enum Rollout {
     },
     /// Wait until the latest revision is completely in force
     ///
-    /// New clients get what was applied once it is: each chain of it has an instance. The exit status is 1 if it is not in
-    /// force in time.
+    /// New clients get what was applied once it is: an instance of each chain is ready, but for those with cache_min = 0. For
+    /// operators these are all tenants' chains. The exit status is 1 if it is not in force in time.
     Status {
-        #[command(flatten)]
-        timeout: Timeout,
+        /// How long to wait for that: 500ms, 10s, 2m
+        #[arg(long, default_value = "2m", value_name = "TIME", value_parser = time)]
+        timeout: Duration,
     },
 }
