@@ -120,6 +120,31 @@ async fn a_change_is_refused_if_its_tenant_was_changed_since_the_expected_revisi
 }
 
 #[test]
+fn what_a_tenant_has_of_the_history_is_in_its_account() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 10, bytes: 1 << 20 };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let [first, second]: [TenantName; 2] = ["first", "second"].map(|name| name.parse().unwrap());
+    for (tenant, weight) in [(&first, 1), (&first, 2), (&second, 1)] {
+        let tenants = vec![Tenant { weight, ..Tenant::new(tenant.clone()) }];
+        control.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).unwrap();
+    }
+    control.delete(vec![ObjectRef::from(&Tenant::new(second.clone()))]).unwrap();
+    let rows = |tenant| {
+        let account = control.account(tenant).unwrap().unwrap();
+        let row = |name| account.resources.iter().find(|row| row.name == name).cloned().unwrap();
+        ["history_revisions", "history_bytes"].map(row)
+    };
+    let [revisions, bytes] = rows(&first);
+    assert_eq!((revisions.used, revisions.guaranteed, revisions.limit), (2, Some(5), Some(10)));
+    assert!((100..1000).contains(&bytes.used), "{bytes:?}");
+    assert_eq!((bytes.guaranteed, bytes.limit), (Some(1 << 19), Some(1 << 20)));
+    assert_eq!(rows(&second)[0].used, 2, "it has nothing else");
+    assert!(control.account(&"third".parse().unwrap()).unwrap().is_none());
+}
+
+#[test]
 fn what_other_tenants_have_forgotten_does_not_stand_against_an_expected_revision() {
     let folder = tempfile::tempdir().unwrap();
     let limits = HistoryLimits { revisions: 1, ..HistoryLimits::default() };
@@ -362,6 +387,14 @@ async fn revisions_that_are_not_there_are_told_from_those_that_are_forgotten() {
     assert_eq!(message(5), "there is no revision 5 yet: the latest is 4");
     assert_eq!(message(1), "revision 1 of tenant demo is not kept any more: the earliest that is known is 2");
     assert_eq!(control.objects_at(&demo(), Some(2)).unwrap().len(), 1);
+
+    let unknown: TenantName = "tpyo".parse().unwrap();
+    let sentence = "there is no tenant tpyo: it has no terms, no object and no revision (pinion history -A shows all revisions)";
+    assert_eq!(control.objects_at(&unknown, Some(0)).unwrap_err().to_string(), sentence);
+    let undone = control.roll_back(&Author::operator("uid 0"), &unknown, Some(0), ChangeOptions::default());
+    assert_eq!(undone.unwrap_err().to_string(), sentence);
+    assert_eq!(control.objects_at(&unknown, None).unwrap(), [], "there is nothing of it now");
+    assert!(control.past(Some(&unknown), &unknown, Some(0)).is_ok(), "a tenant's callers know that there is theirs");
 }
 
 #[tokio::test]
@@ -398,7 +431,7 @@ fn a_revision_that_is_forgotten_while_it_is_read_ends_the_reading_with_that() {
         control.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).unwrap();
     };
     weigh(1);
-    let mut past = control.past(&demo(), None).unwrap();
+    let mut past = control.past(None, &demo(), None).unwrap();
     weigh(2);
     weigh(3);
     let error = control.next_objects(&mut past).unwrap_err().to_string();

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::atomic::Ordering;
 
 use support::{Served, wasm};
@@ -108,6 +108,14 @@ async fn diff_tells_by_its_exit_status_whether_there_are_differences() {
     let unknown = ends(&served, 2, &["diff", "7", "--tenant", "demo"]).await;
     assert_eq!(unknown, "error: there is no revision 7 yet: the latest is 2\n");
     ends(&served, 2, &["diff", "-f", "/nowhere.toml"]).await;
+    let unknown = ends(&served, 2, &["diff", "0", "--tenant", "tpyo"]).await;
+    assert!(unknown.starts_with("error: there is no tenant tpyo: "), "{unknown}");
+
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    unread.env("PINION_SOCKET", &served.socket).args(["diff", "1", "2", "--tenant", "demo"]).stdout(Stdio::piped());
+    let mut unread = unread.spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().await.unwrap().code(), Some(1), "there are differences, whether or not they are read");
     served.stop().await;
 }
 

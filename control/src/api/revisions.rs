@@ -40,7 +40,8 @@ pub(super) async fn get(
     let caller = access::caller(&request)?.tenant().cloned();
     let proto::GetRevisionRequest { tenant, revision } = request.into_inner();
     let tenant = named_tenant(tenant)?;
-    let mut past = service.report(caller.as_ref(), move |control| control.past(&tenant, revision)).await?;
+    let by = caller.clone();
+    let mut past = service.report(caller.as_ref(), move |control| control.past(by.as_ref(), &tenant, revision)).await?;
     let control = Arc::clone(&service.control);
     let pages = std::iter::from_fn(move || {
         let page = control.next_objects(&mut past).map_err(to_status);

@@ -49,9 +49,10 @@ pub(super) fn to_status(error: ControlError) -> Status {
             Code::Aborted
         }
         ControlError::NothingToUndo(_) => Code::FailedPrecondition,
-        ControlError::NoFunction { .. } | ControlError::NoRevision { .. } | ControlError::RevisionForgotten { .. } => {
-            Code::NotFound
-        }
+        ControlError::NoFunction { .. }
+        | ControlError::NoRevision { .. }
+        | ControlError::RevisionForgotten { .. }
+        | ControlError::NoTenant(_) => Code::NotFound,
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } | ControlError::BadKey(_) => {
             Code::InvalidArgument
         }

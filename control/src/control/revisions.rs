@@ -44,13 +44,22 @@ impl Control {
         Ok(self.store.revision_page(reader, filter)?)
     }
 
-    /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
+    /// Returns a tenant's objects and its terms as they were after a revision, for the operator; none: as they are.
     pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
-        self.all_objects(self.past(tenant, number)?)
+        self.all_objects(self.past(None, tenant, number)?)
     }
 
-    /// Returns what there was of a tenant after a revision, to be read by [`Control::next_objects`]; none: what there is.
-    pub fn past(&self, tenant: &TenantName, number: Option<u64>) -> Result<Past, ControlError> {
+    /// Returns what there was of a tenant after a revision, to be read by [`Control::next_objects`]; none: what there is. A caller
+    /// of that tenant asks, or else the operator, who has to name a tenant that is known.
+    pub fn past(
+        &self,
+        caller: Option<&TenantName>,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Past, ControlError> {
+        if caller.is_none() && number.is_some() && matches!(self.store.last_change(tenant)?, LastChange::UpTo(_)) {
+            return Err(ControlError::NoTenant(tenant.clone()));
+        }
         let known = self.store.contents_at(tenant, number)?;
         let PastContents { number, mut contents } = known.map_err(|not_kept| unknown(tenant, number, not_kept))?;
         contents.reverse();
@@ -110,7 +119,7 @@ impl Control {
             options: ChangeOptions { expected_revision, ..options },
         };
         // What there was does not change any more. To find out may take long, and takes no lock that others wait for.
-        let past = self.past(tenant, Some(number))?;
+        let past = self.past(author.tenant.as_ref(), tenant, Some(number))?;
         let changed = self.change(&party, &terms, |now| {
             let mut wanted = self.all_objects(past.clone())?;
             let mut objects = now.objects_of(tenant);

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use redb::ReadTransaction;
+use redb::{ReadTransaction, ReadableTable};
 
 use super::contents::{CONTENTS, OBJECTS, REFERENCES, decoded, objects_of};
 use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, Share, StoredPart};
 use super::{META, Store, StoreError};
-use crate::model::{ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName};
+use crate::model::{
+    ChangeCounts, Digest, HistoryLimits, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName,
+};
 
 /// How a tenant's callers are told of all operators.
 const THE_OPERATOR: &str = "the operator";
@@ -55,6 +57,19 @@ pub struct PastContents {
     pub number: u64,
     /// The contents of the objects, in the order of kinds and names.
     pub contents: Vec<Digest>,
+}
+
+/// What is kept of a tenant's revisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryUse {
+    /// How many revisions.
+    pub revisions: u64,
+    /// Their bytes, with those of objects and uploads that they have replaced.
+    pub bytes: u64,
+    /// What the tenant is sure of, of both.
+    pub guaranteed: HistoryLimits,
+    /// What all tenants together may have.
+    pub limits: HistoryLimits,
 }
 
 /// When a tenant was last changed.
@@ -108,6 +123,27 @@ impl Store {
                 }
             }
             Ok(RevisionPage { revisions: page.found, before: page.before })
+        })
+    }
+
+    /// Returns what is kept of a tenant's revisions.
+    pub fn history_use(&self, tenant: &TenantName) -> Result<HistoryUse, StoreError> {
+        self.opened.read(|read| {
+            let shares = read.open_table(SHARES).map_err(|e| self.failed(e))?;
+            let (mut own, mut tenants) = (Share::default(), 0);
+            for entry in shares.iter().map_err(|e| self.failed(e))? {
+                let (name, row) = entry.map_err(|e| self.failed(e))?;
+                let share = Share::of(row.value());
+                let is_own = name.value() == tenant.as_str();
+                tenants += u64::from(share.parts > 0 && !is_own);
+                if is_own {
+                    own = share;
+                }
+            }
+            // With one of its own, if it has none yet.
+            let HistoryLimits { revisions, bytes } = self.history;
+            let guaranteed = HistoryLimits { revisions: revisions / (tenants + 1), bytes: bytes / (tenants + 1) };
+            Ok(HistoryUse { revisions: own.parts, bytes: own.bytes, guaranteed, limits: self.history })
         })
     }
 
