@@ -75,7 +75,6 @@ fn a_model_and_its_runs_take_no_more_memory_than_their_tenant_is_charged_with() 
         model.run(&inputs).unwrap();
         let (outputs, left_bytes, run_bytes) = measured(|| model.run(&inputs).unwrap());
         let own: u64 = outputs.iter().map(|output| output.len() as u64).sum();
-        eprintln!("{name}: loaded {loaded_bytes} of {}, run {run_bytes} of {}", footprint.loaded_bytes, footprint.run_bytes);
         assert!(loaded_bytes <= footprint.loaded_bytes, "{name} has {loaded_bytes} bytes: {footprint:?}");
         assert!(run_bytes <= footprint.run_bytes, "a run of {name} has {run_bytes} bytes: {footprint:?}");
         assert!(left_bytes <= own + 4096, "a run of {name} leaves {left_bytes} bytes, {own} of them its outputs");
