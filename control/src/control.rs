@@ -135,7 +135,9 @@ pub enum ControlError {
         from: u64,
     },
     /// The operator names a tenant of which nothing is known.
-    #[error("there is no tenant {0}: it has no terms, no object and no revision (pinion history -A shows all revisions)")]
+    #[error(
+        "there is no tenant {0}: it has no terms, no object and no revision (pinion history -A shows all revisions)"
+    )]
     NoTenant(TenantName),
     /// There is no revision to undo.
     #[error("tenant {0} has no revision to undo: none is kept, or there was none")]

@@ -47,7 +47,8 @@ pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
 pub use quarantine::Quarantined;
 pub use revisions::{
-    LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage, ToUndo,
+    HistoryUse, LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage,
+    ToUndo,
 };
 pub use room::ToForget;
 

@@ -389,7 +389,8 @@ async fn revisions_that_are_not_there_are_told_from_those_that_are_forgotten() {
     assert_eq!(control.objects_at(&demo(), Some(2)).unwrap().len(), 1);
 
     let unknown: TenantName = "tpyo".parse().unwrap();
-    let sentence = "there is no tenant tpyo: it has no terms, no object and no revision (pinion history -A shows all revisions)";
+    let sentence =
+        "there is no tenant tpyo: it has no terms, no object and no revision (pinion history -A shows all revisions)";
     assert_eq!(control.objects_at(&unknown, Some(0)).unwrap_err().to_string(), sentence);
     let undone = control.roll_back(&Author::operator("uid 0"), &unknown, Some(0), ChangeOptions::default());
     assert_eq!(undone.unwrap_err().to_string(), sentence);

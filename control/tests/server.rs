@@ -392,6 +392,7 @@ async fn uploads_that_do_not_go_on_keep_no_other_tenant_from_uploading() {
             tenant: "mallory".into(),
             digest: Digest::of(b"").to_string(),
             size_bytes: 1,
+            keep_history: false,
         };
         let message = proto::UploadRequest { part: Some(proto::upload_request::Part::Header(header)) };
         let (sender, messages) = tokio::sync::mpsc::channel(1);

@@ -13,6 +13,7 @@ use crate::model::{Author, Chain, Change, Class, Key, Match, Policy, Rule, Stage
 mod archive;
 mod crashes;
 mod history;
+mod history_limits;
 mod quarantine;
 mod room;
 

@@ -39,10 +39,11 @@ pub struct Allocator;
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the allocator's.
         if layout.size() < LARGE_BYTES {
+            // SAFETY: the caller's promises are the allocator's.
             unsafe { MiMalloc.alloc(layout) }
         } else {
+            // SAFETY: the caller's promises are the allocator's.
             unsafe { large_blocks::alloc(layout) }
         }
     }
@@ -71,9 +72,10 @@ unsafe impl GlobalAlloc for Allocator {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: in both cases, the caller's promises are the allocator's, which has this block and will have the new one by their sizes.
         match (layout.size() < LARGE_BYTES, new_size < LARGE_BYTES) {
+            // SAFETY: the caller's promises are the allocator's, which has this block and will have the new one by their sizes.
             (true, true) => return unsafe { MiMalloc.realloc(block, layout, new_size) },
+            // SAFETY: as above.
             (false, false) => return unsafe { large_blocks::realloc(block, layout, new_size) },
             _ => {}
         }

@@ -262,13 +262,15 @@ fn a_chain_whose_function_ended_the_node_while_it_was_started_is_held_back_until
     node.apply(starting().text());
     assert!(!warnings(&node).contains(held), "{}", warnings(&node));
     until("failure of its instance", SOON, || (chain_failures(&node) > 0).then_some(()));
+    let waited = node.cli().output(&["rollout", "status", "--timeout", "500ms"]);
+    assert_eq!(waited.status.code(), Some(1));
+    assert!(errors(&waited).contains("no instance is ready of chain mallory/loop: "), "{}", errors(&waited));
 
     crash_while_starting(&node);
     assert!(warnings(&node).contains(held));
     node.apply(Manifest::of("mallory").module("loop", &build::sample("icmp-echo")).text());
-    until("instance of what replaces it", SOON, || {
-        (node.cli().chain_status("mallory", "loop")["ready"].as_u64() > Some(0)).then_some(())
-    });
+    node.cli().run(&["rollout", "status"]);
+    assert!(node.cli().chain_status("mallory", "loop")["ready"].as_u64() > Some(0), "what replaces it has an instance");
     assert!(!warnings(&node).contains(held));
     node.stop();
 }

@@ -115,8 +115,9 @@ fn needs(chain: &Chain) -> impl Iterator<Item = ObjectRef> {
     let tenant = &chain.tenant;
     let of_stages = chain.stages.iter().flat_map(move |stage| {
         let module = ObjectRef::Module { tenant: tenant.clone(), name: stage.module.clone() };
-        let keys = stage.keys.iter().map(|name| ObjectRef::Key { tenant: tenant.clone(), name: name.clone() });
-        let models = stage.models.iter().map(|name| ObjectRef::Model { tenant: tenant.clone(), name: name.clone() });
+        let keys = stage.keys.iter().map(move |name| ObjectRef::Key { tenant: tenant.clone(), name: name.clone() });
+        let models =
+            stage.models.iter().map(move |name| ObjectRef::Model { tenant: tenant.clone(), name: name.clone() });
         std::iter::once(module).chain(keys).chain(models)
     });
     std::iter::once(ObjectRef::from(chain)).chain(of_stages)

@@ -66,7 +66,8 @@ impl Store {
         loop {
             let (is_over, version) = self.opened.read(|read| {
                 let meta = read.open_table(META).map_err(|e| self.failed(e))?;
-                let number = |name| meta.get(name).map(|it| it.map_or(0, |it| it.value())).map_err(|e| self.failed(e));
+                let number =
+                    |name: &str| meta.get(name).map(|it| it.map_or(0, |it| it.value())).map_err(|e| self.failed(e));
                 let mut is_over = false;
                 for measure in Measure::ALL {
                     is_over |= number(measure.total())? > measure.max(&self.history);
