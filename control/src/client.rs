@@ -61,6 +61,14 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
+    /// The caller may not connect to the node's socket, or there can be no socket of this name.
+    #[error("cannot reach piniond at {address}: {reason}")]
+    NotAllowed {
+        /// The socket.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// The files that identify a node and its client can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -452,6 +460,9 @@ fn unreachable(address: &NodeAddress, error: &(dyn Error + 'static)) -> ClientEr
             address,
             reason: "it does not answer; does a firewall stop the connection?".into(),
         },
+        Some(cause) if matches!(cause.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
+            ClientError::NotAllowed { address, reason: cause.to_string() }
+        }
         Some(cause) => ClientError::Unreachable { address, reason: cause.to_string() },
         None => ClientError::Unreachable { address, reason: error.to_string() },
     }

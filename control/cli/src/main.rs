@@ -109,8 +109,8 @@ fn wants_json(words: impl Iterator<Item = OsString>) -> bool {
 
 /// Returns whether a retry would fail in the same way.
 fn is_refusal(error: &ClientError) -> bool {
-    use ClientError::{CertificateRefused, Credentials, Refused, UntrustedNode};
-    matches!(error, Refused { .. } | Credentials(_) | UntrustedNode(_) | CertificateRefused(_))
+    use ClientError::{CertificateRefused, Credentials, NotAllowed, Refused, UntrustedNode};
+    matches!(error, Refused { .. } | NotAllowed { .. } | Credentials(_) | UntrustedNode(_) | CertificateRefused(_))
 }
 
 /// Returns whether standard output was closed by its reader, as by `pinion get fwps | head`, which is no error.

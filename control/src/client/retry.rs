@@ -16,6 +16,7 @@ impl ClientError {
             // A node that stops, or without an instance.
             Self::Failed { code, .. } => *code == Code::Unavailable,
             Self::Refused { .. }
+            | Self::NotAllowed { .. }
             | Self::Credentials(_)
             | Self::UntrustedNode(_)
             | Self::CertificateRefused(_)
@@ -28,6 +29,7 @@ impl ClientError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotRunning { .. } | Self::Unreachable { .. } => "UNAVAILABLE",
+            Self::NotAllowed { .. } => "PERMISSION_DENIED",
             Self::Credentials(_) | Self::UntrustedNode(_) | Self::CertificateRefused(_) => "UNAUTHENTICATED",
             Self::BadAnswer(_) => "UNKNOWN",
             Self::Refused { code, .. } | Self::Failed { code, .. } | Self::Exhausted { code, .. } => spelling(*code),
@@ -60,6 +62,8 @@ fn spelling(code: Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, ErrorKind};
+
     use tonic::Status;
 
     use super::*;
@@ -73,6 +77,20 @@ mod tests {
         let error = ClientError::from(full);
         assert_eq!((error.is_retryable(), error.code()), (true, "RESOURCE_EXHAUSTED"));
         assert_eq!(error.to_string(), "/var/lib/pinion has no space left");
+    }
+
+    #[test]
+    fn a_socket_that_the_caller_may_not_use_stays_so() {
+        let socket = crate::client::NodeAddress::Socket("/run/pinion/pinion.sock".into());
+        for (kind, is_retryable, code) in [
+            (ErrorKind::PermissionDenied, false, "PERMISSION_DENIED"),
+            (ErrorKind::InvalidInput, false, "PERMISSION_DENIED"),
+            (ErrorKind::ConnectionReset, true, "UNAVAILABLE"),
+        ] {
+            let error = crate::client::unreachable(&socket, &io::Error::from(kind));
+            assert_eq!((error.is_retryable(), error.code()), (is_retryable, code), "{error}");
+            assert!(error.to_string().starts_with("cannot reach piniond at /run/pinion/pinion.sock: "), "{error}");
+        }
     }
 
     #[test]
