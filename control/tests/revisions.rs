@@ -523,6 +523,11 @@ fn state_of(control: &Control) -> BTreeMap<ObjectRef, Object> {
     control.desired().objects_of(&demo()).into_iter().map(|object| (object.name(), object)).collect()
 }
 
+/// Returns whether the module of all chains is there, and was not undone.
+fn has_module(control: &Control) -> bool {
+    state_of(control).keys().any(|object| object.kind() == "module")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
@@ -540,8 +545,7 @@ proptest! {
             let made = match step {
                 Step::Apply(name, config) => {
                     let config = config.map_or(REFUSED_CONFIG.to_vec(), |byte| vec![byte]);
-                    let has_module = state_of(&control).keys().any(|object| object.kind() == "module");
-                    let is_refused = config == REFUSED_CONFIG || !has_module;
+                    let is_refused = config == REFUSED_CONFIG || !has_module(&control);
                     let object = Object::Chain(Arc::new(chain(name, config.clone())));
                     let made = control.apply(chains_only(vec![chain(name, config)])).map(|changed| changed.version);
                     prop_assert_eq!(made.is_err(), is_refused);
@@ -566,7 +570,8 @@ proptest! {
                 }
                 Step::DryRun(name, config) => {
                     let request = chains_only(vec![chain(name, vec![config])]);
-                    control.apply(ApplyRequest { options: DRY_RUN, ..request }).unwrap();
+                    let checked = control.apply(ApplyRequest { options: DRY_RUN, ..request });
+                    prop_assert_eq!(checked.is_err(), !has_module(&control));
                     None
                 }
                 Step::Restart => {
