@@ -115,7 +115,9 @@ pub(crate) struct ToldTenants(pub(crate) String);
 fn told(is_tenant: bool, status: Status) -> Status {
     let instead = std::error::Error::source(&status).and_then(|source| source.downcast_ref::<ToldTenants>());
     match instead {
-        Some(ToldTenants(sentence)) if is_tenant => Status::new(status.code(), sentence),
+        Some(ToldTenants(sentence)) if is_tenant => {
+            Status::with_metadata(status.code(), sentence, status.metadata().clone())
+        }
         _ => status,
     }
 }

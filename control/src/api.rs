@@ -25,7 +25,9 @@ use crate::pem::Pem;
 use crate::proto;
 use crate::proto::control_server::ControlServer;
 use crate::wire::BadMessage;
+use lists::Ahead;
 use places::{ReportPlaces, SharedPlaces};
+pub(crate) use status::{is_marked_retryable, mark_retryable};
 use status::{node_panicked, to_status};
 
 /// The largest message that either side accepts: a change with everything that it can set.
@@ -157,7 +159,7 @@ impl ControlService {
         let by = caller.tenant().cloned();
         self.blocking(move |control| {
             let _place = place;
-            control.upload_as(by.as_ref(), kind, &announced.tenant, &announced.digest, &bytes)
+            control.upload_as(by.as_ref(), announced.if_full, kind, &announced.tenant, &announced.digest, &bytes)
         })
         .await?;
         tracing::info!(%caller, %tenant, %digest, size_bytes, "uploaded");
@@ -209,8 +211,8 @@ impl proto::control_server::Control for ControlService {
     type GetLogsStream = logs::Lines;
     type GetMetricsStream = Items<proto::Metric>;
     type ListTenantsStream = Items<proto::Tenant>;
-    type ListRevisionsStream = Items<proto::Revision>;
-    type GetRevisionStream = Items<proto::Object>;
+    type ListRevisionsStream = lists::Items<proto::Revision>;
+    type GetRevisionStream = lists::Items<proto::Object>;
 
     async fn upload_module(
         &self,
@@ -240,6 +242,7 @@ impl proto::control_server::Control for ControlService {
         let (caller, charge) = (access::caller(&request)?.clone(), Charge::of(&request));
         let mut request = request.into_inner();
         let (tenant, pem) = (std::mem::take(&mut request.tenant), Pem::new(std::mem::take(&mut request.pem)));
+        let if_full = upload::if_full(request.keep_history);
         let tenant = TenantName::new(tenant).map_err(|bad| status::status(Code::InvalidArgument, bad))?;
         caller.tenant().map_or(Ok(()), |tenant| self.control.check_known(tenant)).map_err(to_status)?;
         let places = if caller.tenant().is_some() { &self.uploads } else { &self.operators_uploads };
@@ -247,7 +250,7 @@ impl proto::control_server::Control for ControlService {
         let (by, of) = (caller.tenant().cloned(), tenant.clone());
         let uploaded = self.blocking(move |control| {
             let _held = (place, charge);
-            control.upload_key_as(by.as_ref(), &of, &pem)
+            control.upload_key_as(by.as_ref(), if_full, &of, &pem)
         });
         let UploadedKey { digest, algorithm } = uploaded.await?;
         tracing::info!(%caller, %tenant, %digest, algorithm, "key uploaded");
@@ -409,7 +412,8 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let fwps = self.control.fwps(tenant.as_ref());
         let is_meant = move |fwp: &FwpStatus| passes(&chain, fwp.chain.as_str()) && passes(&id, fwp.id.as_str());
-        Ok(Response::new(lists::items(fwps, Arc::clone(&self.reports), caller, is_meant)))
+        let fwps = fwps.map(move |page| Ok(page.into_iter().filter(&is_meant).collect()));
+        Ok(Response::new(lists::items(fwps, Ahead::Many, Arc::clone(&self.reports), caller)))
     }
 
     async fn list_chain_instances(
@@ -421,7 +425,8 @@ impl proto::control_server::Control for ControlService {
         let tenant = tenant_filter(tenant)?;
         let instances = self.control.chain_instances(tenant.as_ref());
         let is_meant = move |it: &ChainInstanceStatus| passes(&chain, it.chain.as_str()) && passes(&id, it.id);
-        Ok(Response::new(lists::items(instances, Arc::clone(&self.reports), caller, is_meant)))
+        let instances = instances.map(move |page| Ok(page.into_iter().filter(&is_meant).collect()));
+        Ok(Response::new(lists::items(instances, Ahead::Many, Arc::clone(&self.reports), caller)))
     }
 
     async fn get_logs(&self, request: Request<proto::GetLogsRequest>) -> Result<Response<Self::GetLogsStream>, Status> {

@@ -1,14 +1,16 @@
 //! A client of `pinion.v1` on a Unix socket, or over TCP with mutual TLS, in the model's own values.
 //!
-//! Used by the `pinion` command and by tests. Keeps no state but the connection.
+//! Used by the `pinion` command and by tests. Keeps no state but the connection, and whether its uploads keep history.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `address` | where a node listens, and the files that identify both ends |
+//! | `retry` | whether a failed request may work later, and the code of its failure |
 //! | `tls` | reads these files, and explains why TLS failed |
 //! | `transport` | the connection |
 
 mod address;
+mod retry;
 mod tls;
 mod transport;
 
@@ -24,7 +26,7 @@ pub use self::address::{BadServerAddress, NodeAddress, RemoteNode, ServerAddress
 pub use self::tls::{CertificateRefused, CredentialsError, UntrustedNode};
 use self::transport::{Transport, causes, refusal_in};
 
-use crate::api::MESSAGE_BYTES_MAX;
+use crate::api::{MESSAGE_BYTES_MAX, is_marked_retryable};
 use crate::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload, Restored, UploadedKey};
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
@@ -59,6 +61,14 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
+    /// The caller may not connect to the node's socket, or there can be no socket of this name.
+    #[error("cannot reach piniond at {address}: {reason}")]
+    NotAllowed {
+        /// The socket.
+        address: String,
+        /// Why.
+        reason: String,
+    },
     /// The files that identify a node and its client can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -71,6 +81,14 @@ pub enum ClientError {
     /// The node refused: the request is wrong, does not fit the node, or is not allowed. A retry does not help.
     #[error("{message}")]
     Refused {
+        /// The kind of refusal.
+        code: Code,
+        /// The node's message.
+        message: String,
+    },
+    /// The node lacks something at the moment, such as room on its disk. A later request may work.
+    #[error("{message}")]
+    Exhausted {
         /// The kind of refusal.
         code: Code,
         /// The node's message.
@@ -98,6 +116,7 @@ impl From<Status> for ClientError {
         // is.
         let (code, message) = (status.code(), printable_lines(status.message(), TEXT_BYTES_MAX));
         match code {
+            Code::ResourceExhausted if is_marked_retryable(&status) => Self::Exhausted { code, message },
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
@@ -155,6 +174,8 @@ impl LogLines {
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: ControlClient<Transport>,
+    /// Whether no upload makes the node forget revisions.
+    keeps_history: bool,
 }
 
 impl Client {
@@ -173,35 +194,57 @@ impl Client {
         let inner = ControlClient::new(transport.map_err(|error| unreachable(address, &*error))?)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { inner })
+        Ok(Self { inner, keeps_history: false })
+    }
+
+    /// Returns a client whose uploads are refused where revisions would have to be forgotten for them, as for dry runs.
+    #[must_use]
+    pub fn keeping_history(self) -> Self {
+        Self { keeps_history: true, ..self }
     }
 
     /// Uploads a module's bytes for a tenant, and returns their digest, by which [`Client::apply`] can name them.
     pub async fn upload(&mut self, tenant: &TenantName, wasm: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, wasm);
+        let (digest, messages) = self.upload_messages(tenant, wasm);
         self.inner.upload_module(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
     /// Uploads the archive of a stage's files for a tenant, and returns its digest, by which stages can name it.
     pub async fn upload_files(&mut self, tenant: &TenantName, archive: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, archive);
+        let (digest, messages) = self.upload_messages(tenant, archive);
         self.inner.upload_files(tokio_stream::iter(messages)).await?;
         Ok(digest)
     }
 
     /// Uploads a private key for a tenant, and returns the digest of its public key, by which [`Client::apply`] can name it.
     pub async fn upload_key(&mut self, tenant: &TenantName, pem: Pem) -> Result<UploadedKey, ClientError> {
-        let message = proto::UploadKeyRequest { tenant: tenant.to_string(), pem: pem.take() };
+        let (tenant, keep_history) = (tenant.to_string(), self.keeps_history);
+        let message = proto::UploadKeyRequest { tenant, pem: pem.take(), keep_history };
         let proto::UploadKeyResponse { digest, algorithm } = self.inner.upload_key(message).await?.into_inner();
         Ok(UploadedKey { digest: field("digest", digest.parse())?, algorithm })
     }
 
     /// Uploads a model (ONNX) for a tenant, and returns its digest, by which [`Client::apply`] can name it.
     pub async fn upload_model(&mut self, tenant: &TenantName, onnx: Vec<u8>) -> Result<Digest, ClientError> {
-        let (digest, messages) = upload_messages(tenant, onnx);
+        let (digest, messages) = self.upload_messages(tenant, onnx);
         self.inner.upload_model(tokio_stream::iter(messages)).await?;
         Ok(digest)
+    }
+
+    /// Returns the messages that upload these bytes, and their digest.
+    fn upload_messages(
+        &self,
+        tenant: &TenantName,
+        bytes: Vec<u8>,
+    ) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
+        let (digest, tenant) = (Digest::of(&bytes), tenant.to_string());
+        let (size_bytes, keep_history) = (bytes.len() as u64, self.keeps_history);
+        let header = Header { tenant, digest: digest.to_string(), size_bytes, keep_history };
+        let chunks = (0..bytes.len()).step_by(CHUNK_BYTES);
+        let chunks = chunks.map(move |at| Part::Chunk(bytes[at..bytes.len().min(at + CHUNK_BYTES)].to_vec()));
+        let parts = std::iter::once(Part::Header(header)).chain(chunks);
+        (digest, parts.map(|part| UploadRequest { part: Some(part) }))
     }
 
     /// Creates or updates the objects as given: all of them or none.
@@ -388,16 +431,6 @@ fn change_refused(status: Status) -> ClientError {
     }
 }
 
-/// Returns the messages that upload these bytes, and their digest.
-fn upload_messages(tenant: &TenantName, bytes: Vec<u8>) -> (Digest, impl Iterator<Item = UploadRequest> + use<>) {
-    let digest = Digest::of(&bytes);
-    let header = Header { tenant: tenant.to_string(), digest: digest.to_string(), size_bytes: bytes.len() as u64 };
-    let chunks = (0..bytes.len()).step_by(CHUNK_BYTES);
-    let chunks = chunks.map(move |at| Part::Chunk(bytes[at..bytes.len().min(at + CHUNK_BYTES)].to_vec()));
-    let parts = std::iter::once(Part::Header(header)).chain(chunks);
-    (digest, parts.map(|part| UploadRequest { part: Some(part) }))
-}
-
 fn outcomes(messages: Vec<proto::Outcome>) -> Result<Vec<Outcome>, BadMessage> {
     messages.into_iter().map(Outcome::try_from).collect()
 }
@@ -427,6 +460,9 @@ fn unreachable(address: &NodeAddress, error: &(dyn Error + 'static)) -> ClientEr
             address,
             reason: "it does not answer; does a firewall stop the connection?".into(),
         },
+        Some(cause) if matches!(cause.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
+            ClientError::NotAllowed { address, reason: cause.to_string() }
+        }
         Some(cause) => ClientError::Unreachable { address, reason: cause.to_string() },
         None => ClientError::Unreachable { address, reason: error.to_string() },
     }

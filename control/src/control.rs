@@ -6,8 +6,8 @@
 //! ```text
 //!   change:  lock -> model: next state -> node: check -> store: commit -> node: follow -> unlock
 //!            and if templates are missing after the check: unlock -> node: build -> once more from the beginning
-//!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store
-//!   key:     the same: parse -> room -> seal -> store
+//!   upload:  one at a time: verify digest -> room, also that of garbage -> node: admit -> store, with revisions that give way
+//!   key:     the same: parse -> seal -> room -> store
 //!   garbage: no upload in progress, lock -> store: remove unused uploads
 //! ```
 
@@ -32,14 +32,15 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use self::account::RefusedQuotas;
+use self::change::Reason;
 use self::first_tenants::FirstTenants;
 pub use self::rebuild::BuildTime;
 use self::rebuild::NotBuilt;
-pub use self::revisions::Restored;
+pub use self::revisions::{Past, Restored};
 pub use self::sealed_keys::SealError;
 use self::sealed_keys::SealedKeys;
 use self::turn_lock::TurnLock;
-pub use self::uploads::{NamedUpload, UploadKind, UploadedKey};
+pub use self::uploads::{IfFull, NamedUpload, UploadKind, UploadedKey};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
@@ -47,7 +48,7 @@ use crate::model::{
     Outcome, Rule, Tenant, TenantName,
 };
 use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
-use crate::store::{Signature, Store, StoreError};
+use crate::store::{Quarantined, Signature, Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
 #[derive(Debug, thiserror::Error)]
@@ -80,13 +81,39 @@ pub enum ControlError {
     },
     /// Something was changed since the revision that the request expects.
     #[error(
-        "the request expects revision {expected}, and revision {present} has changed objects of its tenant since: look at it (pinion \
-         history), and ask again with --expected-revision {present} if the change is still right"
+        "the request expects revision {expected}, and revision {present} has changed objects of tenant {tenant} since: look at it \
+         (pinion history), and ask again with --expected-revision {present} if the change is still right"
     )]
     Outdated {
         /// The revision that the request expects.
         expected: u64,
-        /// The latest revision of a tenant of the request.
+        /// The latest revision of the tenant.
+        present: u64,
+        /// A tenant of the request.
+        tenant: TenantName,
+    },
+    /// Whether something was changed since the revision that the request expects is not known any more.
+    #[error(
+        "the request expects revision {expected}, and whether tenant {tenant}, which has nothing now, was changed since is known from \
+         revision {present} on only: ask again with --expected-revision {present} if the change is still right"
+    )]
+    NotRecorded {
+        /// The revision that the request expects.
+        expected: u64,
+        /// The earliest revision that it may expect.
+        present: u64,
+        /// A tenant of the request.
+        tenant: TenantName,
+    },
+    /// The latest revision is not the one any more that was to be undone.
+    #[error(
+        "revision {present} has changed objects of tenant {tenant} since it was asked to undo its latest one: look at it (pinion \
+         history), and undo again if that is still right"
+    )]
+    ChangedMeanwhile {
+        /// The tenant.
+        tenant: TenantName,
+        /// Its latest revision.
         present: u64,
     },
     /// A request names a revision that is not there yet.
@@ -107,6 +134,11 @@ pub enum ControlError {
         /// The earliest that is known.
         from: u64,
     },
+    /// The operator names a tenant of which nothing is known.
+    #[error(
+        "there is no tenant {0}: it has no terms, no object and no revision (pinion history -A shows all revisions)"
+    )]
+    NoTenant(TenantName),
     /// There is no revision to undo.
     #[error("tenant {0} has no revision to undo: none is kept, or there was none")]
     NothingToUndo(TenantName),
@@ -234,7 +266,8 @@ pub struct Control {
     desired: RwLock<Arc<DesiredState>>,
     /// Stored chains that the node could not build when no change asked for it, and why.
     not_built: Mutex<BTreeMap<ObjectRef, NotBuilt>>,
-    /// The durable state may differ from `desired`: the store failed during a change, and could not be read.
+    /// The durable state may differ from `desired`: the store failed during a change and could not be read, or what is damaged
+    /// in it could not be set aside.
     is_unsettled: AtomicBool,
     /// Modules that were invoked by name, for which the node therefore has chains. Not durable: after a restart, the
     /// next invocation creates the chain again.
@@ -255,7 +288,16 @@ impl Control {
         let Settings { tenants, secret } = settings;
         let sealed_keys = SealedKeys::new(&store, secret);
         let first_tenants = FirstTenants::new(tenants);
-        let desired = Arc::new(first_tenants.add_to(&store, store.load()?));
+        let (stored, is_unsettled) = match store.recover(SystemTime::now()) {
+            Ok(stored) => (stored, false),
+            // The next change writes what could not be written now.
+            Err(error @ StoreError::Disk(_)) => {
+                tracing::warn!("what is damaged in the store could not be set aside: {error}");
+                (store.load()?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let desired = Arc::new(first_tenants.add_to(&store, stored));
         let control = Self {
             store,
             sealed_keys,
@@ -264,14 +306,14 @@ impl Control {
             admitting: TurnLock::default(),
             desired: RwLock::new(desired.clone()),
             not_built: Mutex::default(),
-            is_unsettled: AtomicBool::new(false),
+            is_unsettled: AtomicBool::new(is_unsettled),
             invoked_modules: Mutex::default(),
             refused_quotas: RefusedQuotas::default(),
             first_tenants,
         };
-        // Unused uploads that remain do no harm, and a node whose disk is full must still serve its clients.
-        if let Err(error) = control.collect_garbage() {
-            tracing::warn!("unused uploads could not be removed from the store: {error}");
+        // What is too much does no harm, and a node whose disk is full must still serve its clients.
+        if !is_unsettled && let Err(error) = control.tidy_up() {
+            tracing::warn!("old revisions or unused uploads could not be removed from the store: {error}");
         }
         tracing::info!(
             version = desired.version(),
@@ -306,9 +348,13 @@ impl Control {
         }
     }
 
-    fn commit(&self, applied: &Applied, author: &Author) -> Result<(), StoreError> {
+    fn commit(&self, applied: &Applied, author: &Author, reason: Reason) -> Result<(), StoreError> {
         let signature = Signature { author: author.clone(), time: SystemTime::now() };
-        self.store.commit(applied, &signature).inspect_err(|error| {
+        let committed = match reason {
+            Reason::Request => self.store.commit(applied, &signature),
+            Reason::Return => self.store.commit_return(applied, &signature),
+        };
+        committed.inspect_err(|error| {
             if matches!(error, StoreError::Unknown(_)) {
                 self.is_unsettled.store(true, Ordering::Relaxed);
             }
@@ -320,15 +366,12 @@ impl Control {
         if !self.is_unsettled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let durable = self.store.load()?;
+        let durable = self.store.recover(SystemTime::now())?;
         self.is_unsettled.store(false, Ordering::Relaxed);
         if durable == *self.desired() {
             return Ok(());
         }
-        tracing::warn!(
-            version = durable.version(),
-            "the change during which the store failed is durable: it is now in effect"
-        );
+        tracing::warn!(version = durable.version(), "what the store failed to tell of is durable: it is now in effect");
         let durable = Arc::new(durable);
         *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&durable);
         self.follow_durable(&durable)
@@ -374,6 +417,7 @@ impl Control {
         drop(not_built);
         status.warnings.extend(self.first_tenants.warnings(&self.desired()));
         status.warnings.extend(shadowed_warnings(&self.desired()));
+        status.warnings.extend(quarantine_warnings(&self.store));
         // Other users of the state directory may have met the same error, and report the same warning.
         status.warnings.extend(self.store.warning().filter(|warning| !status.warnings.contains(warning)));
         status
@@ -415,6 +459,20 @@ fn shadowed_warnings(state: &DesiredState) -> Vec<String> {
     let mut warnings: Vec<String> = shadowed.iter().take(NAMED_MAX).map(sentence).collect();
     if let Some(more) = shadowed.len().checked_sub(NAMED_MAX + 1) {
         warnings.push(format!("{} more rules never apply, as those of other tenants are alike", more + 1));
+    }
+    warnings
+}
+
+/// Returns warnings about objects that were set aside.
+fn quarantine_warnings(store: &Store) -> Vec<String> {
+    const NAMED_MAX: usize = 8;
+    let set_aside = store.quarantine().unwrap_or_default();
+    let mut warnings: Vec<String> = set_aside.iter().take(NAMED_MAX).map(Quarantined::warning).collect();
+    if let Some(more) = set_aside.len().checked_sub(NAMED_MAX + 1) {
+        warnings.push(format!(
+            "{} more objects were set aside: the log of the node's start and pinion store check name them",
+            more + 1
+        ));
     }
     warnings
 }

@@ -1,10 +1,11 @@
 //! Reads TOML manifests into the values of [`crate::model`].
 //!
 //! Called by the `pinion` command. Every error names the file, and the line and key where there is one. An unknown key
-//! is an error. Manifests that are read together make one change. Never talks to a node.
+//! is an error. Manifests that are read together make one change. [`written`] is the way back. Never talks to a node.
 
 mod chain;
 mod document;
+pub mod keys;
 mod pack;
 mod position;
 mod reader;
@@ -12,6 +13,7 @@ mod rule;
 mod tenant;
 #[cfg(test)]
 mod tests;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -144,6 +146,7 @@ fn remedy(key: &str, error: &io::Error) -> &'static str {
 
 pub use pack::{PackError, pack};
 pub use position::Position;
+pub use written::{WriteError, written};
 
 /// The contents of manifests, before the files that they name are read.
 #[derive(Debug, Default)]

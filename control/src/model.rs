@@ -64,7 +64,7 @@ pub use names::{
 pub use object::Object;
 pub use outbound::{OUTBOUND_MAX, Outbound};
 pub use outputs::{OUTPUTS_MAX, Output};
-pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, check_upload, leaves_room, little_of};
+pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, UploadShortage, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
 pub use revision::{Author, ChangeCounts, HistoryLimits, ObjectChange, Revision, RevisionFilter};
 pub use rule::{BadMatch, Match, Policy, PortRange, Prefix, Protocol, Rule, VlanId};
@@ -73,7 +73,7 @@ pub use scheduling::{
 };
 pub use state::{
     Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, KEYS_MAX,
-    MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
+    LeftOut, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
 };
 pub use tenant::{
     CLOCK_STEP_US_MAX, GRANTS_MAX, MODEL_MIB_MAX, TENANT_CPU_PER_SECOND_MS_MAX, TENANT_MEMORY_MIB_MAX,

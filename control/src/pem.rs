@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn the_text_of_a_key_is_in_no_debug_output() {
         let pem = || Pem::new(b"-----BEGIN PRIVATE KEY-----".to_vec());
-        let request = UploadKeyRequest { tenant: "demo".into(), pem: pem().take() };
+        let request = UploadKeyRequest { tenant: "demo".into(), pem: pem().take(), keep_history: false };
         assert_eq!(format!("{:?}", pem()), "Pem of 27 bytes");
         assert_eq!(format!("{request:?}"), "UploadKeyRequest of demo, 27 bytes");
     }

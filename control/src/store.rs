@@ -11,42 +11,63 @@
 //!   references  digest -> of objects, revisions    blobs    digest -> the bytes uploaded
 //!   needs       (tenant, digest) -> by contents    sealed   (tenant, digest) -> when, algorithm
 //!   history, order, share: the revisions                    and the sealed key
+//!   quarantine  (kind, tenant, name) -> objects that cannot stand
 //! ```
 //!
 //! A change is written with its revision, in one transaction. A content is there as long as an object or a kept revision
 //! refers to it. A module of tenant t with digest d needs the upload (t, d), which depends on the blob d; so do a model and
-//! the files of a stage. A key needs the sealed key (t, d). Uploads and sealed keys that no content needs, and blobs without
-//! an upload, are garbage, once they are so old that no request that is about to name them can be in progress.
+//! the files of a stage. A key needs the sealed key (t, d) while it is an object: revisions keep none. Uploads and sealed keys that
+//! nothing needs, and blobs without an upload, are garbage, once they are so old that no request that is about to name them can be in
+//! progress.
+//!
+//! Damage of one object costs that object and what depends on it ([`quarantine`]). Counts follow from objects and revisions, and are
+//! written anew if they do not ([`counts`]). Damage of the file itself is [`StoreError::Damaged`].
 
+pub mod archive;
+mod check;
 mod contents;
+mod counts;
 #[cfg(test)]
 mod faults;
 mod garbage;
 mod history;
+mod intact;
 mod keys;
+mod needs;
 mod opened;
 mod overlay;
+mod quarantine;
 mod revisions;
+mod room;
 #[cfg(test)]
 mod tests;
 
+pub use check::{StoreCheck, check};
 pub use garbage::UPLOAD_LIFETIME;
 pub use history::Signature;
-pub use revisions::{NotKept, Reader};
+pub use quarantine::Quarantined;
+pub use revisions::{
+    HistoryUse, LastChange, NotKept, PAGE_BYTES, PAGE_OBJECTS, PAGE_REVISIONS, PastContents, Reader, RevisionPage,
+    ToUndo,
+};
+pub use room::ToForget;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 
-use self::contents::{CONTENTS, Contents, NEEDS, OBJECTS, REFERENCES, decoded, kind_number};
+use self::contents::{CONTENTS, Contents, NEEDS, OBJECTS, REFERENCES, has_objects, kind_number};
 use self::history::{FORGOTTEN, HISTORY, History, ORDER, PART_BYTES, PARTS, SHARES};
+use self::intact::Intact;
 use self::keys::SEALED;
 use self::opened::Opened;
+use self::quarantine::QUARANTINE;
 use crate::disk::DiskError;
 use crate::model::{
-    Applied, Change, DesiredState, Digest, Effect, Files, HistoryLimits, Model, Module, ObjectChange, ObjectRef,
+    Applied, DesiredState, Digest, Effect, Files, HistoryLimits, Model, Module, ObjectChange, ObjectRef, Outcome,
     StoredUpload, TenantName,
 };
 
@@ -109,6 +130,19 @@ pub enum StoreError {
         /// Their digest.
         digest: Digest,
     },
+    /// An object that a revision has is damaged.
+    #[error(
+        "the store {} has lost an object of a revision ({digest}): {reason}: it cannot be shown or returned to; apply the object as it \
+         should be", path.display()
+    )]
+    DamagedObject {
+        /// The store.
+        path: PathBuf,
+        /// The digest of the object's content.
+        digest: Digest,
+        /// How that was recognised.
+        reason: String,
+    },
     /// The file system has no room, or failed. Nothing was changed.
     #[error(transparent)]
     Disk(DiskError),
@@ -125,12 +159,21 @@ pub enum StoreError {
     },
 }
 
+/// What becomes of revisions and uploads of a name whose tenant is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Namesakes {
+    Forgotten,
+    Kept,
+}
+
 /// The open store. Only one process can have it open at a time.
 #[derive(Debug)]
 pub struct Store {
     opened: Opened,
     /// How much of the past it keeps.
     history: HistoryLimits,
+    /// What could not be written to the quarantine yet.
+    not_set_aside: Mutex<Vec<Quarantined>>,
 }
 
 impl Store {
@@ -141,9 +184,18 @@ impl Store {
         Self::open_with(path, HistoryLimits::default())
     }
 
-    /// As [`Store::open`], with how many revisions it keeps. If there are more, they are forgotten with the next change.
+    /// As [`Store::open`], with how many revisions it keeps. If there are more, [`Store::trim_history`] and the next change forget
+    /// them.
     pub fn open_with(path: &Path, history: HistoryLimits) -> Result<Self, StoreError> {
-        let store = Self { opened: Opened::open(path)?, history };
+        let store = Self { opened: Opened::open(path)?, history, not_set_aside: Mutex::default() };
+        store.check_format()?;
+        Ok(store)
+    }
+
+    /// Opens the store in this file to read it, while no process has it open. Nothing is written to the file.
+    fn open_offline(path: &Path) -> Result<Self, StoreError> {
+        let opened = Opened::open_offline(path)?;
+        let store = Self { opened, history: HistoryLimits::default(), not_set_aside: Mutex::default() };
         store.check_format()?;
         Ok(store)
     }
@@ -175,6 +227,7 @@ impl Store {
             found.map(Some).ok_or_else(|| foreign("it is a database of another program"))
         })?;
         match found {
+            None if self.opened.is_offline() => Err(foreign("it is empty")),
             None => Ok(self.opened.write(0, |write| self.initialise(write))?),
             Some(FORMAT) => Ok(()),
             Some(found) => Err(StoreError::OtherFormat { path: self.path().to_owned(), found }),
@@ -197,33 +250,35 @@ impl Store {
         write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
         write.open_table(BLOBS).map_err(|e| self.failed(e))?;
         write.open_table(SEALED).map_err(|e| self.failed(e))?;
+        write.open_table(QUARANTINE).map_err(|e| self.failed(e))?;
         Ok(())
     }
 
-    /// Returns the desired state as last committed.
+    /// Returns the desired state as last committed, without what cannot stand; see [`Store::recover`].
     pub fn load(&self) -> Result<DesiredState, StoreError> {
-        self.opened.read(|read| self.load_by(read))
+        Ok(self.intact()?.state)
     }
 
-    fn load_by(&self, read: &redb::ReadTransaction) -> Result<DesiredState, StoreError> {
-        let meta = read.open_table(META).map_err(|e| self.failed(e))?;
-        let version = meta.get("version").map_err(|e| self.failed(e))?;
-        let version = version.ok_or_else(|| self.damaged("it has no version"))?.value();
-        let table = read.open_table(OBJECTS).map_err(|e| self.failed(e))?;
-        let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
-        let mut objects = Change::default();
-        for entry in table.iter().map_err(|e| self.failed(e))? {
-            let (_, digest) = entry.map_err(|e| self.failed(e))?;
-            objects.set(&decoded(self, &contents, &Digest::from_bytes(*digest.value()))?);
-        }
-        DesiredState::restore(version, objects).map_err(|invalid| self.damaged(invalid))
+    fn intact(&self) -> Result<Intact, StoreError> {
+        self.opened.read(|read| Intact::read(self, read))
     }
 
-    /// Makes a change durable, with its revision. Writes only the objects that the change touched.
+    /// Makes a change durable, with its revision. Writes only the objects that the change touched. A tenant that gets terms and had
+    /// nothing before begins anew: revisions and uploads of an earlier tenant of its name are forgotten.
     ///
     /// After an error nothing of the change is durable, except for [`StoreError::Unknown`].
     pub fn commit(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
-        let not_written = match self.opened.write(0, |write| self.write_change(write, applied, signature)) {
+        self.commit_with(Namesakes::Forgotten, applied, signature)
+    }
+
+    /// As [`Store::commit`], of a return to an earlier revision: a tenant that comes back keeps what there is of it.
+    pub fn commit_return(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
+        self.commit_with(Namesakes::Kept, applied, signature)
+    }
+
+    fn commit_with(&self, namesakes: Namesakes, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
+        let write = |write: &WriteTransaction| self.write_change(write, namesakes, applied, signature);
+        let not_written = match self.opened.write(0, write) {
             Ok(()) => return Ok(()),
             Err(not_written) => not_written,
         };
@@ -240,19 +295,22 @@ impl Store {
                 );
                 Ok(())
             }
-            Ok(_) => Err(StoreError::Disk(error)),
-            Err(_) => Err(StoreError::Unknown(error)),
+            Ok(durable) if durable.version() < applied.state.version() => Err(StoreError::Disk(error)),
+            Ok(_) | Err(_) => Err(StoreError::Unknown(error)),
         }
     }
 
     fn write_change(
         &self,
         write: &WriteTransaction,
+        namesakes: Namesakes,
         applied: &Applied,
         signature: &Signature,
     ) -> Result<(), StoreError> {
+        let new = if namesakes == Namesakes::Forgotten { self.new_tenants(write, applied)? } else { Vec::new() };
         let mut contents = Contents::open(self, write)?;
         let mut objects = write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        let mut quarantine = write.open_table(QUARANTINE).map_err(|e| self.failed(e))?;
         let mut changes = Vec::new();
         for outcome in applied.outcomes.iter().filter(|outcome| outcome.effect != Effect::Unchanged) {
             let object = outcome.object.clone();
@@ -264,9 +322,36 @@ impl Store {
                 None => objects.remove(key).map_err(|e| self.failed(e))?,
             };
             let before = before.map(|digest| Digest::from_bytes(*digest.value()));
+            if let ObjectRef::Key { .. } = object {
+                after.iter().try_for_each(|digest| contents.hold_key(digest))?;
+                before.iter().try_for_each(|digest| contents.release_key(digest))?;
+            }
+            quarantine.remove(key).map_err(|e| self.failed(e))?;
             changes.push(ObjectChange { object, before, after });
         }
-        History::open(self, write)?.add(&mut contents, applied.state.version(), signature, &changes)
+        drop((objects, quarantine));
+        let mut history = History::open(self, write)?;
+        for tenant in &new {
+            history.forget_all(&mut contents, tenant.as_str())?;
+        }
+        history.add(&mut contents, applied.state.version(), signature, &changes)?;
+        drop((contents, history));
+        self.remove_left_uploads(write, &new, signature.time)
+    }
+
+    /// Returns the tenants that a change gives terms, and that had nothing before.
+    fn new_tenants(&self, write: &WriteTransaction, applied: &Applied) -> Result<Vec<TenantName>, StoreError> {
+        let objects = write.open_table(OBJECTS).map_err(|e| self.failed(e))?;
+        let mut new = Vec::new();
+        for Outcome { object, effect } in &applied.outcomes {
+            if let ObjectRef::Tenant { name } = object
+                && *effect == Effect::Created
+                && !has_objects(self, &objects, name.as_str())?
+            {
+                new.push(name.clone());
+            }
+        }
+        Ok(new)
     }
 
     /// Stores an upload of this tenant. If it is stored already, renews its time only.
@@ -277,8 +362,21 @@ impl Store {
         bytes: &[u8],
         now: SystemTime,
     ) -> Result<(), StoreError> {
+        self.put_upload_after(&ToForget::default(), tenant, digest, bytes, now)
+    }
+
+    /// As [`Store::put_upload`], and forgets these revisions with it: both or neither.
+    pub fn put_upload_after(
+        &self,
+        to_forget: &ToForget,
+        tenant: &TenantName,
+        digest: &Digest,
+        bytes: &[u8],
+        now: SystemTime,
+    ) -> Result<(), StoreError> {
         let key = (tenant.as_str(), digest.as_bytes());
         let written = self.opened.write(bytes.len() as u64, |write| {
+            self.forget(write, to_forget, now)?;
             let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
             uploads.insert(key, (seconds(now), bytes.len() as u64)).map_err(|e| self.failed(e))?;
             let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;

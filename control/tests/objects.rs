@@ -6,10 +6,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, BuildTime, ChangeOptions, NamedUpload, Settings, UploadedKey};
-use pinion_control::model::{Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
+use pinion_control::model::{Author, Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
 use pinion_control::pem::Pem;
 use pinion_control::{Client, Control, Store, proto};
 use rcgen::{KeyPair, PublicKeyData};
@@ -154,7 +155,7 @@ async fn a_key_or_a_model_that_another_tenant_uploaded_can_not_be_named() {
 }
 
 #[tokio::test]
-async fn a_key_and_a_model_in_use_are_not_deleted_and_their_revision_keeps_them_after_their_chain() {
+async fn a_key_and_a_model_in_use_are_not_deleted_and_after_their_chain_a_revision_keeps_the_model_only() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
     let uploaded = apply_granted(&mut client, new_key().1).await;
@@ -167,7 +168,8 @@ async fn a_key_and_a_model_in_use_are_not_deleted_and_their_revision_keeps_them_
     }
     client.delete(&[key, model, ObjectRef::from(&granted_chain())]).await.unwrap();
     assert!(client.keys(Filter::default()).await.unwrap().is_empty());
-    assert!(client.uploads(None).await.unwrap().is_empty());
+    let unnamed: Vec<Digest> = client.uploads(None).await.unwrap().iter().map(|upload| upload.digest).collect();
+    assert_eq!(unnamed, [uploaded.digest], "the key is there for its hour");
     let undone = client.roll_back(&demo(), None, ChangeOptions::default()).await.unwrap();
     assert_eq!(undone.outcomes.len(), 3);
     assert_eq!(client.keys(Filter::default()).await.unwrap()[0].digest, uploaded.digest);
@@ -281,13 +283,39 @@ async fn a_model_that_the_node_refuses_or_that_is_too_large_is_not_kept() {
     let channel = tonic::transport::Endpoint::from_shared(uri).unwrap().connect().await.unwrap();
     let mut raw = proto::control_client::ControlClient::new(channel);
     let size_bytes = (64 << 20) + 1;
-    let header = Header { tenant: "demo".into(), digest: Digest::of(b"").to_string(), size_bytes };
+    let header = Header { tenant: "demo".into(), digest: Digest::of(b"").to_string(), size_bytes, keep_history: false };
     let messages = [proto::UploadRequest { part: Some(Part::Header(header)) }];
     let status = raw.upload_model(tokio_stream::iter(messages)).await.unwrap_err();
     assert_eq!(status.message(), "the model has 67108865 bytes: at most 67108864 are allowed");
     assert!(client.uploads(None).await.unwrap().is_empty());
     drop(raw);
     served.stop().await;
+}
+
+#[test]
+fn an_undo_that_needs_a_private_key_which_no_object_names_any_more_is_refused_until_it_is_uploaded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
+    let control = Control::open(Arc::clone(&store), Arc::new(TestNode::default())).unwrap();
+    let pem = new_key().0.serialize_pem();
+    let pem = || Pem::new(pem.clone().into_bytes());
+    let UploadedKey { digest, algorithm } = control.upload_key(&demo(), &pem()).unwrap();
+    control.apply(ApplyRequest { keys: vec![named_key("site", digest)], ..ApplyRequest::default() }).unwrap();
+    // As if it had been uploaded long ago.
+    let sealed = store.sealed_key(&demo(), &digest).unwrap().unwrap();
+    store.put_key(&demo(), &digest, &algorithm, &sealed, UNIX_EPOCH).unwrap();
+    control.delete(vec![ObjectRef::Key { tenant: demo(), name: "site".parse().unwrap() }]).unwrap();
+    control.collect_garbage().unwrap();
+    assert_eq!(store.sealed_key(&demo(), &digest).unwrap(), None);
+    let undo = || control.roll_back(&Author::operator("uid 0"), &demo(), None, ChangeOptions::default());
+    let refused = undo().unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        format!("key demo/site: its tenant has uploaded nothing with the digest {digest}: upload it first")
+    );
+    control.upload_key(&demo(), &pem()).unwrap();
+    undo().unwrap();
+    assert_eq!(control.desired().keys().len(), 1);
 }
 
 #[tokio::test]

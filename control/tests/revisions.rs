@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, ChangeOptions, Settings, UploadKind};
@@ -107,7 +109,7 @@ async fn a_change_is_refused_if_its_tenant_was_changed_since_the_expected_revisi
     for revision in [0, 2] {
         let (code, message) = refused(client.apply(change(b"b", revision)).await);
         assert_eq!(code, Code::Aborted);
-        assert!(message.contains("and revision 3 has changed objects of its tenant since"), "{message}");
+        assert!(message.contains("and revision 3 has changed objects of tenant demo since"), "{message}");
     }
     let rule = [ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"))];
     assert_eq!(refused(client.delete_with(&rule, expecting(1)).await).0, Code::Aborted);
@@ -115,6 +117,53 @@ async fn a_change_is_refused_if_its_tenant_was_changed_since_the_expected_revisi
     assert_eq!((code, &*message), (Code::NotFound, "there is no revision 9 yet: the latest is 3"));
     assert_eq!(client.delete_with(&rule, expecting(3)).await.unwrap().version, 4);
     served.stop().await;
+}
+
+#[test]
+fn what_a_tenant_has_of_the_history_is_in_its_account() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 10, bytes: 1 << 20 };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let [first, second]: [TenantName; 2] = ["first", "second"].map(|name| name.parse().unwrap());
+    for (tenant, weight) in [(&first, 1), (&first, 2), (&second, 1)] {
+        let tenants = vec![Tenant { weight, ..Tenant::new(tenant.clone()) }];
+        control.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).unwrap();
+    }
+    control.delete(vec![ObjectRef::from(&Tenant::new(second.clone()))]).unwrap();
+    let rows = |tenant| {
+        let account = control.account(tenant).unwrap().unwrap();
+        let row = |name| account.resources.iter().find(|row| row.name == name).cloned().unwrap();
+        ["history_revisions", "history_bytes"].map(row)
+    };
+    let [revisions, bytes] = rows(&first);
+    assert_eq!((revisions.used, revisions.guaranteed, revisions.limit), (2, Some(5), Some(10)));
+    assert!((100..1000).contains(&bytes.used), "{bytes:?}");
+    assert_eq!((bytes.guaranteed, bytes.limit), (Some(1 << 19), Some(1 << 20)));
+    assert_eq!(rows(&second)[0].used, 2, "it has nothing else");
+    assert!(control.account(&"third".parse().unwrap()).unwrap().is_none());
+}
+
+#[test]
+fn what_other_tenants_have_forgotten_does_not_stand_against_an_expected_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 1, ..HistoryLimits::default() };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let tenant = |name: &str| Tenant::new(name.parse().unwrap());
+    let apply = |tenant, expected| {
+        let options = ChangeOptions { expected_revision: expected, dry_run: false };
+        control.apply(ApplyRequest { tenants: vec![tenant], options, ..ApplyRequest::default() })
+    };
+    apply(tenant("a"), None).unwrap();
+    apply(tenant("b"), None).unwrap();
+    apply(tenant("c"), Some(0)).expect("it never was there");
+    control.delete(vec![ObjectRef::from(&tenant("a"))]).unwrap();
+    apply(Tenant { weight: 2, ..tenant("b") }, None).unwrap();
+    let refused = apply(tenant("d"), Some(0)).unwrap_err().to_string();
+    let expected = "the request expects revision 0, and whether tenant d, which has nothing now, was changed since is known from revision 4 on";
+    assert!(refused.starts_with(expected), "{refused}");
+    apply(tenant("d"), Some(4)).unwrap();
 }
 
 #[tokio::test]
@@ -182,6 +231,48 @@ async fn an_undo_returns_what_was_changed_deleted_and_created_and_can_be_undone(
 }
 
 #[tokio::test]
+async fn an_undo_undoes_no_revision_that_came_after_it_was_asked_for() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    client.apply(chains_only(vec![echo_with(b"other")])).await.unwrap();
+    served.node.take_calls();
+    // Changes are made while the undo waits for a build.
+    *served.node.build_time.lock().unwrap() = Duration::from_secs(60);
+    let mut undoing = client.clone();
+    let undo = tokio::spawn(async move { undoing.roll_back(&demo(), None, ChangeOptions::default()).await });
+    served.node.wait_for_calls(2).await;
+    client.delete(&[ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"))]).await.unwrap();
+    *served.node.build_time.lock().unwrap() = Duration::ZERO;
+    let (code, message) = refused(undo.await.unwrap());
+    assert_eq!(code, Code::Aborted);
+    assert!(
+        message.starts_with("revision 3 has changed objects of tenant demo since it was asked to undo"),
+        "{message}"
+    );
+    assert_eq!(config(&mut client).await, b"other");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_return_leads_to_is_found_out_while_other_changes_are_made() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    served.node.take_calls();
+    served.node.takes_long.store(true, Ordering::Relaxed);
+    let mut applying = client.clone();
+    let apply = tokio::spawn(async move { applying.apply(chains_only(vec![echo_with(b"other")])).await });
+    served.node.wait_for_calls(4).await;
+    let (code, _) = refused(client.roll_back(&demo(), Some(9), ChangeOptions::default()).await);
+    assert_eq!(code, Code::NotFound);
+    assert_eq!(client.status().await.unwrap().node.followed_version, 1, "the other change is still under way");
+    client.roll_back(&demo(), Some(1), ChangeOptions::default()).await.unwrap();
+    apply.await.unwrap().unwrap();
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_return_of_one_tenant_leaves_others_as_they_are() {
     let served = Served::start().await;
     let mut client = Client::connect(&served.socket).await.unwrap();
@@ -195,6 +286,32 @@ async fn a_return_of_one_tenant_leaves_others_as_they_are() {
     assert!(client.objects_at(&demo(), None).await.unwrap().is_empty());
     assert_eq!(client.objects_at(&other, None).await.unwrap().len(), 1);
     assert_eq!(numbers(&mut client, RevisionFilter { tenant: Some(other), ..RevisionFilter::default() }).await, [2]);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_of_a_name_that_was_deleted_begins_anew_and_the_operators_undo_brings_the_earlier_one_back() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    let terms = || ApplyRequest { tenants: vec![Tenant::new(demo())], ..ApplyRequest::default() };
+    client.apply(terms()).await.unwrap();
+    apply_small(&mut client).await;
+    let all: Vec<ObjectRef> = client.objects_at(&demo(), None).await.unwrap().iter().map(Object::name).collect();
+    client.delete(&all).await.unwrap();
+    client.roll_back(&demo(), None, ChangeOptions::default()).await.unwrap();
+    assert_eq!(client.objects_at(&demo(), None).await.unwrap().len(), 4);
+    assert_eq!(numbers(&mut client, RevisionFilter::default()).await, [4, 3, 2, 1]);
+
+    client.delete(&all).await.unwrap();
+    client.apply(terms()).await.unwrap();
+    assert_eq!(numbers(&mut client, RevisionFilter::default()).await, [6]);
+    let (code, message) = refused(client.objects_at(&demo(), Some(2)).await);
+    assert_eq!(code, Code::NotFound);
+    assert_eq!(message, "revision 2 of tenant demo is not kept any more: the earliest that is known is 5");
+    let digest = Digest::of(&wasm("m"));
+    let modules = vec![named("m", digest)];
+    let not_uploaded = client.apply(ApplyRequest { modules, ..ApplyRequest::default() }).await;
+    assert_eq!(refused(not_uploaded).0, Code::FailedPrecondition);
     served.stop().await;
 }
 
@@ -270,6 +387,56 @@ async fn revisions_that_are_not_there_are_told_from_those_that_are_forgotten() {
     assert_eq!(message(5), "there is no revision 5 yet: the latest is 4");
     assert_eq!(message(1), "revision 1 of tenant demo is not kept any more: the earliest that is known is 2");
     assert_eq!(control.objects_at(&demo(), Some(2)).unwrap().len(), 1);
+
+    let unknown: TenantName = "tpyo".parse().unwrap();
+    let sentence =
+        "there is no tenant tpyo: it has no terms, no object and no revision (pinion history -A shows all revisions)";
+    assert_eq!(control.objects_at(&unknown, Some(0)).unwrap_err().to_string(), sentence);
+    let undone = control.roll_back(&Author::operator("uid 0"), &unknown, Some(0), ChangeOptions::default());
+    assert_eq!(undone.unwrap_err().to_string(), sentence);
+    assert_eq!(control.objects_at(&unknown, None).unwrap(), [], "there is nothing of it now");
+    assert!(control.past(Some(&unknown), &unknown, Some(0)).is_ok(), "a tenant's callers know that there is theirs");
+}
+
+#[tokio::test]
+async fn revisions_and_their_objects_come_in_order_however_many_pages_they_take() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let rule = |number: usize| rule_to_echo(&format!("r{number:03}"), &format!("10.78.0.{number}"));
+    let rules = (0..200).map(rule).collect();
+    client.apply(ApplyRequest { rules, ..ApplyRequest::default() }).await.unwrap();
+    for number in 0..40 {
+        client.apply(chains_only(vec![echo_with(&[number])])).await.unwrap();
+    }
+    let objects = client.objects_at(&demo(), Some(2)).await.unwrap();
+    let names: Vec<String> = objects.iter().map(|object| object.name().to_string()).collect();
+    assert_eq!(names.len(), 203);
+    assert!(objects.iter().any(|it| matches!(it, Object::Chain(chain) if chain.stages == echo_chain("m").stages)));
+    assert!(names.iter().filter(|name| name.starts_with("rule demo/r")).is_sorted());
+    let filter = |limit, before| RevisionFilter { limit, before, ..RevisionFilter::default() };
+    let expected: Vec<u64> = (1..=42).rev().collect();
+    assert_eq!(numbers(&mut client, filter(1000, None)).await, expected);
+    assert_eq!(numbers(&mut client, filter(20, Some(40))).await, expected[3..23]);
+    served.stop().await;
+}
+
+#[test]
+fn a_revision_that_is_forgotten_while_it_is_read_ends_the_reading_with_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = HistoryLimits { revisions: 1, ..HistoryLimits::default() };
+    let store = Arc::new(Store::open_with(&folder.path().join("store"), limits).unwrap());
+    let control = Control::open(store, Arc::new(TestNode::default())).unwrap();
+    let weigh = |weight| {
+        let tenants = vec![Tenant { weight, ..Tenant::new(demo()) }];
+        control.apply(ApplyRequest { tenants, ..ApplyRequest::default() }).unwrap();
+    };
+    weigh(1);
+    let mut past = control.past(None, &demo(), None).unwrap();
+    weigh(2);
+    weigh(3);
+    let error = control.next_objects(&mut past).unwrap_err().to_string();
+    assert_eq!(error, "revision 1 of tenant demo is not kept any more: the earliest that is known is 2");
 }
 
 #[tokio::test]
@@ -309,8 +476,8 @@ fn the_first_tenants_are_a_revision_of_the_configuration() {
     let store = Arc::new(Store::open(&folder.path().join("store")).unwrap());
     let settings = Settings { tenants: vec![Tenant::new(demo())], secret: None };
     let control = Control::open_with(store, Arc::new(TestNode::default()), settings).unwrap();
-    let revisions = control.revisions(None, &RevisionFilter { limit: 9, ..RevisionFilter::default() }).unwrap();
-    assert_eq!(revisions.iter().map(|it| &*it.author).collect::<Vec<_>>(), ["the node's configuration"]);
+    let page = control.revision_page(None, &RevisionFilter { limit: 9, ..RevisionFilter::default() }).unwrap();
+    assert_eq!(page.revisions.iter().map(|it| &*it.author).collect::<Vec<_>>(), ["the node's configuration"]);
 }
 
 /// What happens to a control plane.
@@ -356,6 +523,11 @@ fn state_of(control: &Control) -> BTreeMap<ObjectRef, Object> {
     control.desired().objects_of(&demo()).into_iter().map(|object| (object.name(), object)).collect()
 }
 
+/// Returns whether the module of all chains is there, and was not undone.
+fn has_module(control: &Control) -> bool {
+    state_of(control).keys().any(|object| object.kind() == "module")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
@@ -373,8 +545,7 @@ proptest! {
             let made = match step {
                 Step::Apply(name, config) => {
                     let config = config.map_or(REFUSED_CONFIG.to_vec(), |byte| vec![byte]);
-                    let has_module = state_of(&control).keys().any(|object| object.kind() == "module");
-                    let is_refused = config == REFUSED_CONFIG || !has_module;
+                    let is_refused = config == REFUSED_CONFIG || !has_module(&control);
                     let object = Object::Chain(Arc::new(chain(name, config.clone())));
                     let made = control.apply(chains_only(vec![chain(name, config)])).map(|changed| changed.version);
                     prop_assert_eq!(made.is_err(), is_refused);
@@ -399,7 +570,8 @@ proptest! {
                 }
                 Step::DryRun(name, config) => {
                     let request = chains_only(vec![chain(name, vec![config])]);
-                    control.apply(ApplyRequest { options: DRY_RUN, ..request }).unwrap();
+                    let checked = control.apply(ApplyRequest { options: DRY_RUN, ..request });
+                    prop_assert_eq!(checked.is_err(), !has_module(&control));
                     None
                 }
                 Step::Restart => {

@@ -360,7 +360,7 @@ async fn an_upload_that_is_not_as_announced_is_refused() {
     let mut client = proto::control_client::ControlClient::new(channel(&served.socket).await);
     let bytes = wasm("m");
     let header = |digest: Digest, size_bytes: u64| {
-        Part::Header(Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes })
+        Part::Header(Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes, keep_history: false })
     };
     let chunk = || Part::Chunk(wasm("m"));
     let right = Digest::of(&bytes);
@@ -392,6 +392,7 @@ async fn uploads_that_do_not_go_on_keep_no_other_tenant_from_uploading() {
             tenant: "mallory".into(),
             digest: Digest::of(b"").to_string(),
             size_bytes: 1,
+            keep_history: false,
         };
         let message = proto::UploadRequest { part: Some(proto::upload_request::Part::Header(header)) };
         let (sender, messages) = tokio::sync::mpsc::channel(1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, Changed, ControlError, Settings, UploadKind};
+use pinion_control::control::{ApplyRequest, Changed, ControlError, IfFull, Settings, UploadKind};
 use pinion_control::model::{Chain, Digest, ObjectRef, Tenant, TenantName};
 use pinion_control::node::Call;
 use pinion_control::{Client, Control, Store};
@@ -203,8 +203,9 @@ fn a_tenant_that_was_deleted_since_its_upload_began_stores_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let control = open(folder.path(), &[]);
     let wasm = wasm("m");
+    let (kind, digest) = (UploadKind::Module, Digest::of(&wasm));
     let upload =
-        |by: Option<&TenantName>| control.upload_as(by, UploadKind::Module, &demo(), &Digest::of(&wasm), &wasm);
+        |by: Option<&TenantName>| control.upload_as(by, IfFull::ForgetRevisions, kind, &demo(), &digest, &wasm);
     let refused = upload(Some(&demo())).unwrap_err();
     assert!(matches!(refused, ControlError::UnknownTenant(_)), "{refused}");
     assert!(control.unnamed_uploads().unwrap().is_empty());

@@ -233,8 +233,8 @@ The node stays up until Ctrl-C. From another terminal, in this folder:
   $(typed_inside ping $detour)      # the same through a chain of three functions
   $(typed_inside curl http://$node/)      # HTTP, by an instance of the client's own
   $(typed_inside ping -f -c 10000 -I "${clients[1]}" $node)
-  $pinion get fwps
-  $pinion get instances
+  $pinion get fwps -A
+  $pinion get instances -A
   $pinion describe rule ping --tenant demo
   $pinion status
   $pinion delete rule ping --tenant demo      # and pings are answered no more
@@ -262,8 +262,8 @@ ping_as_each_client
 ask_services
 add_secure_site
 ask_sandboxes
-show "$pinion get fwps"
-$pinion get fwps
+show "$pinion get fwps -A"
+$pinion get fwps -A
 say_what_next
 # Returns only if the node ends.
 status=0

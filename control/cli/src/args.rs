@@ -2,7 +2,9 @@
 
 mod cert;
 mod context;
+mod objects;
 mod revisions;
+mod store;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,17 +13,29 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use ipnet::IpNet;
 use pinion_control::model::{self, ChainName, FieldName, KeyName, ModelName, TenantName};
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
-pub(crate) use self::revisions::{History, Rollout, Terms, Timeout, Waiting};
+pub(crate) use self::objects::{BadObject, Kind, Selected, Word, named, one, selected};
+pub(crate) use self::revisions::{History, Rollout, Terms, Waiting};
+pub(crate) use self::store::StoreCommand;
 use crate::contexts::{ContextName, Wanted};
+
+/// What `pinion help` says of exit statuses.
+const EXIT_STATUSES: &str = "\
+Exit statuses:
+  0  done
+  1  failed: the node failed, or output could not be written
+  2  refused, or wrong: a retry fails in the same way
+  3  not now: no node answers, or it lacks something at the moment, such as room on its disk; retry later
+pinion diff ends with 1 if there are differences. With -o json, errors are JSON on standard error.";
 
 /// Manages a Pinion node: brings tenants, modules, keys, models, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
-#[command(name = "pinion", version, arg_required_else_help = true)]
+#[command(name = "pinion", version, arg_required_else_help = true, after_help = EXIT_STATUSES)]
 pub(crate) struct Args {
     /// The socket of a node on this machine. Without this option and a context, /run/pinion/pinion.sock
     #[arg(long, global = true, env = "PINION_SOCKET", value_name = "PATH")]
@@ -29,9 +43,13 @@ pub(crate) struct Args {
     /// The context to use instead of the current one: which node, as whom, for which tenant (see pinion context)
     #[arg(long, global = true, env = "PINION_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<OsString>,
-    /// The output format
-    #[arg(long, short, global = true, value_enum, default_value_t = Format::Table)]
-    pub(crate) output: Format,
+    /// The tenant of commands and manifests that name none. Without this option PINION_TENANT, then the context's tenant,
+    /// then that of its certificate, then `default`
+    #[arg(id = "for_tenant", long = "tenant", short = 'n', global = true, value_name = "TENANT")]
+    pub(crate) tenant: Option<TenantName>,
+    /// The output format. Most commands have table and json only
+    #[arg(long, short, global = true, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -58,6 +76,14 @@ impl CommandLine {
             let both = "--socket and --context both say which node to use: give one of them";
             return Err(command.error(clap::error::ErrorKind::ArgumentConflict, both));
         }
+        // Clap sees no conflict with an option that stands before the command.
+        let is_set = |id: &str| matches.subcommand().is_some_and(|(_, matches)| is_set(matches, id));
+        for (id, option) in [("all_tenants", "--all-tenants"), ("node", "--node")] {
+            if is_option("for_tenant") && is_set(id) {
+                let both = format!("--tenant and {option} both say what to show: give one of them");
+                return Err(command.error(clap::error::ErrorKind::ArgumentConflict, both));
+            }
+        }
         let context = args.context.as_ref().filter(|name| is_of_context || !name.is_empty());
         let context = context.map(|name| ContextName::of_command_line(name)).transpose();
         let context = context.map_err(|error| command.error(clap::error::ErrorKind::ValueValidation, error))?;
@@ -75,12 +101,32 @@ fn is_option(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
+/// Returns whether a command has this option and was given it.
+fn is_set(matches: &ArgMatches, id: &str) -> bool {
+    matches.try_get_one::<bool>(id).is_ok_and(|given| given == Some(&true))
+}
+
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// Tables for people
     Table,
+    /// Tables with more columns
+    Wide,
     /// JSON for programs
+    Json,
+    /// The content of JSON as YAML
+    Yaml,
+    /// A manifest that pinion apply takes
+    Toml,
+    /// KIND/NAME of each object
+    Name,
+}
+
+/// The output format of commands that have these two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Table,
     Json,
 }
 
@@ -171,7 +217,7 @@ pub(crate) enum Command {
     Diff {
         /// Manifests, or folders of them. By default, without revisions, the pinion.toml of this folder, or of the nearest
         /// one above
-        #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with_all = ["first", "tenant"])]
+        #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with = "first")]
         files: Vec<PathBuf>,
         /// The revision to compare with; see pinion history
         #[arg(value_name = "REVISION")]
@@ -179,8 +225,6 @@ pub(crate) enum Command {
         /// The revision that is compared with it; by default what is there now
         #[arg(value_name = "REVISION")]
         second: Option<u64>,
-        #[command(flatten)]
-        owner: Owner,
     },
     /// Show the revisions: what was changed, when and by whom
     ///
@@ -203,9 +247,6 @@ pub(crate) enum Command {
         /// A module. By default the modules, keys and models of the manifest
         #[arg(value_name = "FILE")]
         module: Option<PathBuf>,
-        /// The tenant that is to own the module; by default the context's, or else `default`
-        #[arg(long, requires = "module")]
-        tenant: Option<TenantName>,
         #[command(flatten)]
         manifest: Manifest,
     },
@@ -224,38 +265,31 @@ pub(crate) enum Command {
     /// the error is shown, and the previous version keeps running.
     Dev(Box<Dev>),
     /// List objects
+    ///
+    /// Names follow their kind (get chain echo), or stand behind it (get chain/echo rule/ping). `all` is a tenant's modules,
+    /// keys, models, chains and rules. With -o toml, prints a manifest that `pinion apply` takes without a change: modules, keys,
+    /// models and files by their digests.
     Get {
-        /// The kind of object
-        #[arg(value_enum)]
-        kind: Listed,
-        /// Only the object with this name or id
-        name: Option<String>,
+        /// Kinds of objects (chains, or chains,rules, or all), then names; or KIND/NAME
+        #[arg(value_name = "KIND[/NAME]", required = true, value_parser = Word(&Kind::ALL))]
+        objects: Vec<String>,
         #[command(flatten)]
         scope: Scope,
     },
     /// Show the details of one object
     Describe {
-        /// The kind of object
-        #[arg(value_enum)]
-        kind: Described,
-        /// Its name, or an FWP's id
-        name: String,
-        #[command(flatten)]
-        owner: Owner,
+        /// Its kind and its name, or an FWP's id: chain echo, or chain/echo
+        #[arg(value_name = "KIND/NAME", required = true, value_parser = Word(&Kind::DESCRIBED))]
+        object: Vec<String>,
     },
     /// Delete objects: all that are named, or none
     Delete {
-        /// The kind of object
-        #[arg(value_enum, required_unless_present = "files")]
-        kind: Option<Deletable>,
-        /// Its name
-        #[arg(required_unless_present = "files")]
-        name: Option<String>,
+        /// Their kind and their names: chain echo, or chain/echo rule/ping
+        #[arg(value_name = "KIND/NAME", required_unless_present = "files", value_parser = Word(&Kind::OF_MANIFESTS))]
+        objects: Vec<String>,
         /// Delete all objects that these manifests, or folders of them, define
-        #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with_all = ["kind", "name", "tenant"])]
+        #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with = "objects")]
         files: Vec<PathBuf>,
-        #[command(flatten)]
-        owner: Owner,
         #[command(flatten)]
         terms: Terms,
     },
@@ -263,9 +297,9 @@ pub(crate) enum Command {
     ///
     /// Without --data or --file, reads the payload from standard input, unless that is a terminal. Writes the answer
     /// unchanged to standard output. The exit status is 0 with an answer, 2 if nothing has this name or the call cannot
-    /// be made, and 1 if there was no answer.
+    /// be made, 3 if the node has no room for it or no instance at the moment, and 1 if there was no answer.
     Invoke {
-        /// What to call: TENANT/CHAIN or TENANT/MODULE. Without a tenant, the context's tenant's, or else `default`'s
+        /// What to call: TENANT/CHAIN or TENANT/MODULE, or without TENANT the one of --tenant
         #[arg(value_name = "TENANT/NAME")]
         function: Function,
         /// The payload of the message
@@ -281,7 +315,7 @@ pub(crate) enum Command {
     /// Show the log lines of functions, and why functions fail
     ///
     /// The node keeps the latest lines of each tenant. Each is shown as `TIME LEVEL CHAIN/STAGE[FWP] MESSAGE`, with the
-    /// tenant before the chain unless the lines of one tenant are wanted. There are limits to how fast a function may log and to how
+    /// tenant before the chain with --all-tenants. There are limits to how fast a function may log and to how
     /// much the node keeps. Where lines were lost, a line says how many.
     Logs {
         /// Continue with new lines until Ctrl-C
@@ -307,7 +341,7 @@ pub(crate) enum Command {
     /// pinion_node_calls_redelivered_total, and pinion_node_jobs_..., signatures and runs of models, by tenant and kind.
     Metrics {
         /// The node's own metrics instead of functions'; as JSON the whole status
-        #[arg(long, conflicts_with_all = ["tenant", "chain"])]
+        #[arg(long, conflicts_with_all = ["all_tenants", "chain"])]
         node: bool,
         #[command(flatten)]
         scope: Scope,
@@ -329,16 +363,44 @@ pub(crate) enum Command {
     /// The CA is a folder on this machine, for development and small installations. Its key can make operators, so keep
     /// it on a machine that is not a node. Keys are readable by their owner only.
     Cert(Cert),
+    /// Show the keys of manifests: their values, bounds and defaults
+    Explain {
+        /// A table or a key of manifests: chain, chain.stage, chain.stage.outputs. By default the top of a manifest
+        #[arg(value_name = "KIND[.KEY]")]
+        path: Option<String>,
+    },
+    /// Show the version of this command, and of the node if one answers
+    Version,
+    /// Print a script by which a shell completes commands and options
+    ///
+    /// For bash: `pinion completion bash >/etc/bash_completion.d/pinion`. For zsh a file `_pinion` in a folder of $fpath, for
+    /// fish ~/.config/fish/completions/pinion.fish.
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write man pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder, which must exist
+        folder: PathBuf,
+    },
+    /// Check, export and import the stores of nodes that are stopped
+    #[command(subcommand)]
+    Store(StoreCommand),
+}
+
+/// Returns the command line's definition.
+pub(crate) fn definition() -> clap::Command {
+    Args::command()
 }
 
 /// Whose objects to show.
-#[derive(Debug, ClapArgs)]
+#[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Scope {
-    /// Only this tenant's; by default the context's tenant's, or all tenants'
-    #[arg(long)]
-    pub(crate) tenant: Option<TenantName>,
-    /// All tenants', although the context has a tenant
-    #[arg(long, short = 'A', conflicts_with = "tenant")]
+    /// Those of all tenants, for operators
+    #[arg(long, short = 'A')]
     pub(crate) all_tenants: bool,
 }
 
@@ -479,75 +541,4 @@ fn time(text: &str) -> Result<Duration, String> {
         Some(time_ms @ 1..) => Ok(Duration::from_millis(time_ms)),
         _ => Err("a time is a number and a unit: 500ms, 10s, 2m".to_owned()),
     }
-}
-
-/// The tenant of a named object.
-#[derive(Debug, ClapArgs)]
-pub(crate) struct Owner {
-    /// The tenant that owns it; by default the context's, or else `default`
-    #[arg(long)]
-    pub(crate) tenant: Option<TenantName>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Listed {
-    /// Tenants with terms of their own
-    #[value(alias = "tenant")]
-    Tenants,
-    #[value(alias = "module")]
-    Modules,
-    /// Private keys: what identifies them, and which chains use them
-    #[value(alias = "key")]
-    Keys,
-    #[value(alias = "model")]
-    Models,
-    /// Uploads that nothing names
-    #[value(alias = "upload")]
-    Uploads,
-    #[value(alias = "chain")]
-    Chains,
-    #[value(alias = "rule")]
-    Rules,
-    #[value(alias = "fwp")]
-    Fwps,
-    #[value(alias = "instance")]
-    Instances,
-    /// Fields of state
-    State,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Described {
-    #[value(alias = "modules")]
-    Module,
-    #[value(alias = "keys")]
-    Key,
-    #[value(alias = "models")]
-    Model,
-    #[value(alias = "chains")]
-    Chain,
-    #[value(alias = "rules")]
-    Rule,
-    #[value(alias = "fwps")]
-    Fwp,
-    /// The terms of a tenant, and what it has of what tenants share
-    #[value(alias = "tenants")]
-    Tenant,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Deletable {
-    /// A tenant without objects
-    #[value(alias = "tenants")]
-    Tenant,
-    #[value(alias = "modules")]
-    Module,
-    #[value(alias = "keys")]
-    Key,
-    #[value(alias = "models")]
-    Model,
-    #[value(alias = "chains")]
-    Chain,
-    #[value(alias = "rules")]
-    Rule,
 }

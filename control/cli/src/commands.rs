@@ -9,21 +9,25 @@ mod delete;
 mod describe;
 mod dev;
 mod diff;
+mod explain;
 mod get;
 mod history;
 mod invoke;
 mod logs;
+mod man;
 mod metrics;
 mod new;
 mod progress;
 mod push;
 mod rollout;
 mod status;
+mod store;
+mod version;
 
 use std::path::{Path, PathBuf};
 
 use pinion_builder_client::process::Wishes;
-use pinion_control::client::{Filter, Follow};
+use pinion_control::client::{Follow, NodeAddress};
 use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
@@ -31,8 +35,10 @@ use pinion_control::metrics::MetricFilter;
 use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, ModelName, TenantName};
 
 pub(crate) use self::cert::CertError;
+use self::cert::Certificate;
 pub(crate) use self::diff::Differs;
-use crate::args::{Args, Command, CommandLine, Format, Rollout, Scope, Terms};
+pub(crate) use self::store::{NotWhole, is_bad_content};
+use crate::args::{Args, BadObject, Command, CommandLine, Format, OutputFormat, Rollout, Scope, Terms, definition};
 use crate::contexts::Target;
 use crate::output;
 
@@ -125,15 +131,61 @@ pub(crate) enum BadInput {
     /// Text that is not the number of a chain instance.
     #[error("{0:?} is not a chain instance: these have numbers, see pinion get instances")]
     InstanceId(String),
+    /// Words that name no objects.
+    #[error(transparent)]
+    Object(#[from] BadObject),
+    /// An output format that a command does not have.
+    #[error("this command has no output as {0}: it has {1}")]
+    NoFormat(&'static str, &'static str),
+    /// Objects that no manifest can define.
+    #[error("manifests define no {0}: take -o json or -o yaml")]
+    NotInManifests(&'static str),
+    /// A table or a key that manifests do not have.
+    #[error("manifests have no {0}: pinion explain lists what the top of a manifest has, and {1}")]
+    NoKey(String, String),
 }
 
 /// Executes the command line.
 pub(crate) async fn run(CommandLine { args, wanted, socket }: CommandLine) -> anyhow::Result<()> {
-    let Args { output, command, .. } = args;
+    let Args { output, command, tenant, .. } = args;
     match command {
-        Command::Context(command) => context::run(command, wanted, socket, output),
-        Command::Cert(cert) => cert::run(cert, output),
-        command => run_for(&Target::of(wanted)?, command, output).await,
+        Command::Context(command) => context::run(command, wanted, socket, tenant, plain(output)?),
+        Command::Cert(cert) => cert::run(cert, plain(output)?),
+        Command::Store(command) => store::run(command, plain(output)?),
+        Command::Explain { path } => explain::run(path.as_deref(), plain(output)?),
+        Command::Completion { shell } => man::completion(definition(), shell),
+        Command::Man { folder } => man::pages(definition(), &folder),
+        command => {
+            let mut target = Target::of(wanted, tenant)?;
+            target.tenant = target.tenant.take().or_else(|| tenant_of_certificate(&target.address));
+            match command {
+                Command::Get { objects, scope } => get::run(&target, &objects, scope, output).await,
+                Command::Describe { object } => describe::run(&target, &object, output).await,
+                command => run_for(&target, command, plain(output)?).await,
+            }
+        }
+    }
+}
+
+/// Returns the format of a command that has tables and JSON only.
+fn plain(output: OutputFormat) -> Result<Format, BadInput> {
+    const BOTH: &str = "table and json";
+    match output {
+        OutputFormat::Table => Ok(Format::Table),
+        OutputFormat::Json => Ok(Format::Json),
+        OutputFormat::Wide => Err(BadInput::NoFormat("wide", BOTH)),
+        OutputFormat::Yaml => Err(BadInput::NoFormat("yaml", BOTH)),
+        OutputFormat::Toml => Err(BadInput::NoFormat("toml", BOTH)),
+        OutputFormat::Name => Err(BadInput::NoFormat("name", BOTH)),
+    }
+}
+
+/// Returns the tenant whose certificate is used, if it is a tenant's. A certificate that can't be read is reported when the
+/// node is asked.
+fn tenant_of_certificate(address: &NodeAddress) -> Option<TenantName> {
+    match address {
+        NodeAddress::Remote(node) => Certificate::read(&node.certificate).ok()?.tenant().cloned(),
+        NodeAddress::Socket(_) => None,
     }
 }
 
@@ -162,34 +214,25 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
         Command::Apply { files, terms, waiting } => {
             apply::run(target, &or_own_manifest(files)?, terms, waiting, output).await
         }
-        Command::Diff { first: Some(first), second, owner, .. } => {
-            diff::revisions(target, &target.tenant_or(owner.tenant), first, second, output).await
+        Command::Diff { first: Some(first), second, .. } => {
+            diff::revisions(target, &target.tenant_or(None), first, second, output).await
         }
         Command::Diff { files, .. } => diff::manifests(target, &or_own_manifest(files)?, output).await,
-        Command::History(mut history) => {
-            let (tenant, all_tenants) = (history.scope.tenant.take(), history.scope.all_tenants);
-            let tenant = shown_tenant(target, Scope { tenant, all_tenants });
+        Command::History(history) => {
+            let tenant = shown_tenant(target, history.scope);
             history::run(&mut target.connect().await?, tenant, history, output).await
         }
-        Command::Rollout(Rollout::Undo { to_revision, owner, terms, waiting }) => {
-            rollout::undo(target, to_revision, owner, terms, waiting, output).await
+        Command::Rollout(Rollout::Undo { to_revision, terms, waiting }) => {
+            rollout::undo(target, to_revision, terms, waiting, output).await
         }
         Command::Rollout(Rollout::Status { timeout }) => rollout::status(target, timeout, output).await,
-        Command::Push { module: Some(module), tenant, .. } => push::file(target, &module, tenant, output).await,
+        Command::Push { module: Some(module), .. } => push::file(target, &module, output).await,
         Command::Push { module: None, manifest, .. } => push::run(target, &own_manifest(manifest.file)?, output).await,
         Command::Dev(dev) => dev::run(target.tenant_or(None), *dev, output).await,
-        Command::Get { kind, name, scope } => {
-            let tenant = shown_tenant(target, scope);
-            get::run(&mut target.connect().await?, kind, Filter { tenant, name }, output).await
-        }
-        Command::Describe { kind, name, owner } => {
-            let tenant = target.tenant_or(owner.tenant);
-            describe::run(&mut target.connect().await?, kind, name, tenant, output).await
-        }
-        Command::Delete { kind, name, files, owner, terms } => {
-            let objects = match kind.zip(name) {
-                Some((kind, name)) => vec![delete::object(kind, name, target.tenant_or(owner.tenant))?],
-                None => read_manifests(&target.tenant_or(None), &files)?.objects(),
+        Command::Delete { objects, files, terms } => {
+            let objects = match &objects[..] {
+                [] => read_manifests(&target.tenant_or(None), &files)?.objects(),
+                words => delete::objects(words, &target.tenant_or(None))?,
             };
             let changed = target.connect().await?.delete_with(&objects, terms.into()).await?;
             print_changed(&changed, Done::of(terms), output)
@@ -212,13 +255,21 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
             let report = target.connect().await?.status().await?;
             status::print(&report, output)
         }
-        Command::Context(_) | Command::Cert(_) => unreachable!("these need no target"),
+        Command::Version => version::run(target, output).await,
+        Command::Context(_)
+        | Command::Cert(_)
+        | Command::Store(_)
+        | Command::Explain { .. }
+        | Command::Completion { .. }
+        | Command::Man { .. }
+        | Command::Get { .. }
+        | Command::Describe { .. } => unreachable!("these are executed before"),
     }
 }
 
 /// Returns whose objects to show; none for all tenants'.
-fn shown_tenant(target: &Target, Scope { tenant, all_tenants }: Scope) -> Option<TenantName> {
-    tenant.or_else(|| target.tenant.clone().filter(|_| !all_tenants))
+fn shown_tenant(target: &Target, Scope { all_tenants }: Scope) -> Option<TenantName> {
+    (!all_tenants).then(|| target.tenant_or(None))
 }
 
 /// Returns the named files, or else the function's own manifest.

@@ -9,6 +9,9 @@
 //!        |
 //!        v
 //!     Target: where the node is, and whose objects are meant if no tenant is named
+//!        ^
+//!        |
+//!   --tenant, PINION_TENANT, the context's tenant, its certificate's, `default`: the first that there is
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,7 +28,7 @@ use pinion_control::Client;
 use pinion_control::client::{NodeAddress, RemoteNode, ServerAddress};
 use pinion_control::document::{self, Fault, line_of};
 use pinion_control::manifest::default_tenant;
-use pinion_control::model::TenantName;
+use pinion_control::model::{BadName, TenantName};
 use serde::{Deserialize, Serialize};
 
 use crate::args::is_plain_name;
@@ -35,6 +38,8 @@ use crate::output;
 const DEFAULT_SOCKET: &str = "/run/pinion/pinion.sock";
 /// The variable that names the file of contexts.
 const FILE_VARIABLE: &str = "PINION_CONFIG";
+/// The variable that names the tenant of commands that name none.
+const TENANT_VARIABLE: &str = "PINION_TENANT";
 /// The bits of a file's mode that let others than its owner read it.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
@@ -67,6 +72,9 @@ pub(crate) enum ContextError {
         "there is no folder for contexts, as neither XDG_CONFIG_HOME nor HOME names one: name a file by {FILE_VARIABLE}"
     )]
     NoFolder,
+    /// A variable that is to name a tenant.
+    #[error("{TENANT_VARIABLE}: {0}")]
+    BadTenant(String),
 }
 
 fn known(names: &[ContextName]) -> String {
@@ -137,13 +145,23 @@ pub(crate) struct Target {
     /// The context that says so; none for a socket.
     pub(crate) context: Option<ContextName>,
     pub(crate) address: NodeAddress,
-    /// The tenant of the context, if it has one.
+    /// The tenant of commands that name none, if something says so.
     pub(crate) tenant: Option<TenantName>,
 }
 
 impl Target {
-    /// Returns the target of a command line.
-    pub(crate) fn of(wanted: Wanted) -> Result<Self, ContextError> {
+    /// Returns the target of a command line that names this tenant, or none.
+    pub(crate) fn of(wanted: Wanted, tenant: Option<TenantName>) -> Result<Self, ContextError> {
+        let target = Self::of_context(wanted)?;
+        let tenant = match tenant {
+            Some(tenant) => Some(tenant),
+            None => tenant_of_variable()?.or(target.tenant),
+        };
+        Ok(Self { tenant, ..target })
+    }
+
+    /// Returns the target that a context or a socket alone gives.
+    pub(crate) fn of_context(wanted: Wanted) -> Result<Self, ContextError> {
         let name = match wanted {
             Wanted::Socket(socket) => return Ok(Self::socket(socket)),
             Wanted::Context(name) => name,
@@ -173,6 +191,12 @@ impl Target {
     pub(crate) fn tenant_or(&self, named: Option<TenantName>) -> TenantName {
         named.or_else(|| self.tenant.clone()).unwrap_or_else(default_tenant)
     }
+}
+
+fn tenant_of_variable() -> Result<Option<TenantName>, ContextError> {
+    let Some(name) = std::env::var_os(TENANT_VARIABLE).filter(|name| !name.is_empty()) else { return Ok(None) };
+    let tenant = name.to_string_lossy().parse();
+    tenant.map(Some).map_err(|error: BadName| ContextError::BadTenant(error.to_string()))
 }
 
 /// Says on standard error that others may read a key.

@@ -1,4 +1,4 @@
-//! Terminal output: tables and descriptions like kubectl's, or JSON.
+//! Terminal output: tables and descriptions like kubectl's, JSON, or YAML.
 //!
 //! Foreign text, such as why a tenant's function failed, is made printable by `pinion_text`. In JSON it stays
 //! unchanged, and characters that control a terminal are escaped in JSON's way.
@@ -19,6 +19,19 @@ pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
 /// Prints a value as JSON on one line.
 pub(crate) fn json_line(value: &(impl Serialize + ?Sized)) -> anyhow::Result<()> {
     print(&json_text(value, CompactFormatter)?)
+}
+
+/// Prints a value as YAML. What YAML would not escape is printed as JSON, which is YAML too.
+pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
+    write(&yaml_text(value)?)
+}
+
+fn yaml_text(value: &impl Serialize) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(value)?;
+    if text.chars().all(|c| c == '\n' || pinion_text::is_printable(c)) {
+        return Ok(text);
+    }
+    Ok(json_text(value, PrettyFormatter::new())? + "\n")
 }
 
 fn json_text(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> anyhow::Result<String> {
@@ -97,9 +110,14 @@ pub(crate) fn say(text: &str) {
 
 /// Formats columns under headings, without borders.
 pub(crate) fn table<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    columns(&headings, rows.into_iter().map(Vec::from))
+}
+
+/// The same where the number of columns is known when the program runs.
+pub(crate) fn columns(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings);
-    table.add_rows(rows.into_iter().map(|row| row.map(|text| Cell::new(printable(&text)))));
+    table.add_rows(rows.into_iter().map(|row| row.into_iter().map(|text| Cell::new(printable(&text)))));
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 3));
     });
@@ -169,6 +187,14 @@ pub(crate) fn printable(text: &str) -> String {
 /// Returns a text of several lines, of which only the first can look like a line of this command's own.
 pub(crate) fn indented(text: &str) -> String {
     pinion_text::indented(text, TEXT_BYTES_MAX)
+}
+
+/// Prints an error that ends the command as JSON on one line of standard error.
+pub(crate) fn say_json(error: &impl Serialize) {
+    match json_text(error, CompactFormatter) {
+        Ok(text) => say(&text),
+        Err(error) => say(&format!("error: {error}")),
+    }
 }
 
 /// Formats an error that ends the command, or after which the command continues.
@@ -243,6 +269,20 @@ mod tests {
         );
         let lines = [("Last failure", "it trapped\n\u{9b}2J".to_owned())];
         assert_eq!(description(lines), "Last failure:  it trapped\n               \\u{9b}2J");
+    }
+
+    #[test]
+    fn yaml_has_the_same_content_as_json_and_cannot_control_a_terminal() {
+        let plain = serde_json::json!({ "name": "echo", "of": [1, null, true, "7", "a: b", "two\nlines"], "none": {} });
+        let text = yaml_text(&plain).unwrap();
+        assert!(text.starts_with("name: echo\n"), "{text}");
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), plain, "{text}");
+        for foreign in ["\u{1b}[2J", "\u{9b}2J", "\u{202e}forged", "a\rb", "\u{2028}"] {
+            let value = serde_json::json!([foreign]);
+            let text = yaml_text(&value).unwrap();
+            assert!(text.chars().all(|c| c == '\n' || pinion_text::is_printable(c)), "{text:?}");
+            assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), value, "{text}");
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ async fn a_misspelt_key_is_bad_input_with_file_line_and_key() {
     let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
     assert_eq!(code, 2);
     assert!(error.starts_with(&format!("error: {manifest}:17: rule: unknown key `prioritty`")), "{error}");
-    assert_eq!(ok(&served, &["get", "modules", "-o", "json"]).await, "[]\n");
+    assert_eq!(ok(&served, &["get", "modules", "-o", "json", "-A"]).await, "[]\n");
     served.stop().await;
 }
 
@@ -150,7 +150,7 @@ async fn a_refused_manifest_is_bad_input_and_leaves_nothing_behind() {
     let (code, error) = fails(&served.socket, &["apply", "-f", &manifest]).await;
     assert_eq!((code, error), (2, format!("error: {manifest}: no object is in there")));
     for kind in ["modules", "chains", "rules"] {
-        assert_eq!(ok(&served, &["get", kind, "-o", "json"]).await, "[]\n");
+        assert_eq!(ok(&served, &["get", kind, "-o", "json", "-A"]).await, "[]\n");
     }
     served.stop().await;
 }
@@ -160,7 +160,7 @@ async fn lists_are_plain_tables() {
     let served = Served::start().await;
     ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
     assert_eq!(
-        ok(&served, &["get", "fwps"]).await,
+        ok(&served, &["get", "fwps", "-A"]).await,
         "TENANT   CHAIN   INSTANCE   FWP           MODULE      STATE      CLIENT        CORE   RECEIVED   SENT   DROPPED   \
          MEMORY   AGE\n\
          demo     echo    -          demo/echo/0   icmp-echo   template   -             -      0          0      0         \
@@ -174,24 +174,24 @@ async fn lists_are_plain_tables() {
          demo     ping   100        per-client   echo    destination 10.77.0.2/32, protocol icmp\n"
     );
     assert_eq!(
-        ok(&served, &["get", "chains"]).await,
+        ok(&served, &["get", "chains", "-A"]).await,
         "TENANT   NAME   STAGES      EGRESS   READY   ACTIVE   FAILURES\n\
          demo     echo   icmp-echo   -        4       1        0\n"
     );
     assert_eq!(
-        ok(&served, &["get", "instances", "0"]).await,
+        ok(&served, &["get", "instances", "0", "-A"]).await,
         "TENANT   CHAIN   INSTANCE   STATE    CLIENT        FWPS   CORE   AGE    ENDED\n\
          demo     echo    0          active   10.77.0.101   0.0    1      1m5s   -\n"
     );
     assert_eq!(
-        ok(&served, &["get", "state", "sessions"]).await,
+        ok(&served, &["get", "state", "sessions", "-A"]).await,
         "TENANT   NAME       ENTRIES   OF     MEMORY     LIMIT     HITS   MISSES   WRITES   DENIED   FULL   EVICTED\n\
          demo     sessions   21        1000   301.0KiB   16.0MiB   22     23       24       25       26     27\n"
     );
     assert_eq!(ok(&served, &["get", "state", "--tenant", "other"]).await, "");
-    let (code, error) = fails(&served.socket, &["get", "state", "sesions"]).await;
+    let (code, error) = fails(&served.socket, &["get", "state", "sesions", "-A"]).await;
     assert_eq!((code, &*error), (2, "error: there is no state field \"sesions\""));
-    assert!(ok(&served, &["get", "module"]).await.contains("icmp-echo   sha256:"));
+    assert!(ok(&served, &["get", "module", "-A"]).await.contains("icmp-echo   sha256:"));
     assert_eq!(ok(&served, &["get", "rules", "--tenant", "other"]).await, "");
     served.stop().await;
 }
@@ -203,7 +203,7 @@ async fn json_shows_whole_objects() {
     let json = async |arguments: &[&str]| -> serde_json::Value {
         serde_json::from_str(&ok(&served, arguments).await).unwrap()
     };
-    let rule = json(&["get", "rules", "-o", "json"]).await;
+    let rule = json(&["get", "rules", "-o", "json", "-A"]).await;
     assert_eq!(
         rule[0]["match"],
         serde_json::json!({"port": null, "vlan": null, "inner_vlan": null, "source": null, "destination": "10.77.0.2/32",
@@ -217,7 +217,7 @@ async fn json_shows_whole_objects() {
             "outputs": ["egress"], "state": [], "keys": [], "models": []})
     );
     assert_eq!((&chain["hold_frames"], &chain["idempotent"]), (&0.into(), &false.into()));
-    let fwp = json(&["get", "fwps", "-o", "json"]).await;
+    let fwp = json(&["get", "fwps", "-o", "json", "-A"]).await;
     assert_eq!((&fwp[0]["state"], &fwp[0]["id"]), (&"template".into(), &"demo/echo/0".into()));
     assert_eq!((&fwp[1]["state"], &fwp[1]["counters"]["received"]), (&"active".into(), &7.into()));
     let status = json(&["status", "-o", "json"]).await;
@@ -367,9 +367,9 @@ async fn logs_show_what_functions_say_by_tenant_and_chain() {
                  2026-01-31T12:00:00.123Z warn  echo/0[7] again\n";
     assert_eq!(ok(&served, &["logs", "--tenant", "demo"]).await, shown);
     let shown = "2026-01-31T12:00:00.123Z error lab/echo/0[7] it trapped: why\n       0: main\n";
-    assert!(ok(&served, &["logs"]).await.contains(shown));
-    assert_eq!(ok(&served, &["logs", "--chain", "web"]).await, "");
-    let last = ok(&served, &["logs", "--tail", "1", "-o", "json"]).await;
+    assert!(ok(&served, &["logs", "-A"]).await.contains(shown));
+    assert_eq!(ok(&served, &["logs", "--chain", "web", "-A"]).await, "");
+    let last = ok(&served, &["logs", "--tail", "1", "-o", "json", "-A"]).await;
     let last: serde_json::Value = serde_json::from_str(&last).unwrap();
     assert_eq!((&last["text"], &last["tenant"], &last["lost"]), (&"again".into(), &"demo".into(), &3.into()));
     served.stop().await;
@@ -380,7 +380,7 @@ async fn following_logs_shows_new_lines_and_does_not_delay_a_node_that_stops() {
     let served = Served::start().await;
     served.node.journal.push(said("demo", Level::Info, "before", 0));
     let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
-    command.env("PINION_SOCKET", &served.socket).args(["logs", "-f"]).stdout(Stdio::piped());
+    command.env("PINION_SOCKET", &served.socket).args(["logs", "-f", "-A"]).stdout(Stdio::piped());
     let mut following = command.spawn().unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
     assert!(lines.next_line().await.unwrap().unwrap().ends_with("before"));
@@ -402,14 +402,14 @@ async fn a_pushed_module_is_known_by_its_digest_and_changes_nothing_until_a_mani
     assert!(digest.starts_with("sha256:"), "{pushed}");
     let module = served.folder.path().join("echo.wasm").display().to_string();
     assert_eq!(ok(&served, &["push", &module, "--tenant", "demo"]).await.trim_end(), digest);
-    assert_eq!(ok(&served, &["get", "modules", "-o", "json"]).await, "[]\n");
+    assert_eq!(ok(&served, &["get", "modules", "-o", "json", "-A"]).await, "[]\n");
     let uploads = ok(&served, &["get", "uploads", "--tenant", "demo"]).await;
     let line = uploads.lines().nth(1).unwrap();
     assert!(line.starts_with(&format!("demo     {digest}   9B     ")), "{uploads}");
     let json: serde_json::Value =
-        serde_json::from_str(&ok(&served, &["get", "uploads", digest, "-o", "json"]).await).unwrap();
+        serde_json::from_str(&ok(&served, &["get", "uploads", digest, "-o", "json", "-A"]).await).unwrap();
     assert_eq!((&json[0]["digest"], &json[0]["size_bytes"]), (&digest.into(), &9.into()));
-    let (code, error) = fails(&served.socket, &["get", "uploads", "sha256:7"]).await;
+    let (code, error) = fails(&served.socket, &["get", "uploads", "sha256:7", "-A"]).await;
     assert_eq!((code, error.as_str()), (2, "error: there is no upload \"sha256:7\""));
 
     // Applying a pushed module needs no file.
@@ -419,7 +419,7 @@ async fn a_pushed_module_is_known_by_its_digest_and_changes_nothing_until_a_mani
     fs::write(&path, &named).unwrap();
     let created = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
     assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
-    assert_eq!(ok(&served, &["get", "uploads", "-o", "json"]).await, "[]\n");
+    assert_eq!(ok(&served, &["get", "uploads", "-o", "json", "-A"]).await, "[]\n");
     let (code, error) = fails(&served.socket, &["push", "-f", &manifest]).await;
     assert_eq!(
         (code, error),
@@ -441,7 +441,7 @@ async fn a_file_that_is_no_module_cannot_be_pushed() {
     assert!(error.starts_with(&format!("error: {manifest}: this is not a WebAssembly module")), "{error}");
     let (code, error) = fails(&served.socket, &["push", "/nonexistent/m.wasm"]).await;
     assert_eq!((code, error.starts_with("error: /nonexistent/m.wasm: ")), (2, true), "{error}");
-    assert_eq!(ok(&served, &["get", "uploads", "-o", "json"]).await, "[]\n");
+    assert_eq!(ok(&served, &["get", "uploads", "-o", "json", "-A"]).await, "[]\n");
     served.stop().await;
 }
 
@@ -478,12 +478,12 @@ async fn metrics_are_shown_for_prometheus_and_as_json_by_tenant_and_chain() {
     let series =
         "pinion_function_depth{tenant=\"demo\",chain=\"echo\",stage=\"0\",module=\"icmp-echo\",way=\"in\"} -7\n";
     assert!(shown.contains(series) && shown.contains("# TYPE pinion_function_hits_total counter\n"), "{shown}");
-    let json = ok(&served, &["metrics", "-o", "json"]).await;
+    let json = ok(&served, &["metrics", "-o", "json", "-A"]).await;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json[0]["name"], &json[0]["value"]["counter"]), (&"hits".into(), &u64::MAX.into()));
     assert_eq!(json[1]["value"]["gauge"], -7);
-    for elsewhere in [["--tenant", "lab"], ["--chain", "web"]] {
-        assert_eq!(ok(&served, &[&["metrics"][..], &elsewhere].concat()).await, "");
+    for elsewhere in [&["--tenant", "lab"][..], &["-A", "--chain", "web"]] {
+        assert_eq!(ok(&served, &[&["metrics"][..], elsewhere].concat()).await, "");
     }
     served.stop().await;
 }
@@ -510,7 +510,7 @@ async fn delete_takes_names_or_manifests() {
 async fn an_unknown_name_is_bad_input() {
     let served = Served::start().await;
     for (arguments, problem) in [
-        (&["get", "rule", "nope"][..], "there is no rule \"nope\""),
+        (&["get", "rule", "nope"][..], "there is no rule \"nope\" of tenant default"),
         (
             &["get", "instances", "nope"],
             "\"nope\" is not a chain instance: these have numbers, see pinion get instances",
@@ -534,7 +534,7 @@ async fn without_a_node_the_error_says_so_after_the_manifest_was_checked() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("none.sock");
     let (code, error) = fails(&socket, &["status"]).await;
-    assert_eq!((code, error), (1, format!("error: no piniond at {}: is it running?", socket.display())));
+    assert_eq!((code, error), (3, format!("error: no piniond at {}: is it running?", socket.display())));
     let manifest = folder.path().join("bad.toml");
     fs::write(&manifest, "version = \"pinion.v1\"\nnope = 1\n").unwrap();
     assert_eq!(fails(&socket, &["apply", "-f", manifest.to_str().unwrap()]).await.0, 2);
@@ -546,12 +546,12 @@ async fn output_that_cannot_be_written_is_a_failure_and_output_that_nothing_read
     ok(&served, &["apply", "-f", &write_manifest(&served, MANIFEST)]).await;
     served.node.journal.push(said("demo", Level::Info, "hello", 0));
     for words in [
-        &["get", "rules"][..],
-        &["get", "rules", "-o", "json"],
+        &["get", "rules", "-A"][..],
+        &["get", "rules", "-o", "json", "-A"],
         &["describe", "chain", "echo", "--tenant", "demo"],
         &["status"],
-        &["metrics"],
-        &["logs"],
+        &["metrics", "-A"],
+        &["logs", "-A"],
     ] {
         let run = async |stdout: Stdio, stderr: Stdio| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
@@ -562,11 +562,8 @@ async fn output_that_cannot_be_written_is_a_failure_and_output_that_nothing_read
         let closed = || Stdio::from(std::io::pipe().unwrap().1);
         let output = run(full(), Stdio::piped()).await;
         let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(
-            (output.status.code(), &*error),
-            (Some(1), "error: No space left on device (os error 28)\n"),
-            "{words:?}"
-        );
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(error.contains("No space left on device (os error 28)"), "{words:?}: {error}");
         assert_eq!(run(full(), full()).await.status.code(), Some(1), "{words:?}");
         assert_eq!(run(closed(), full()).await.status.code(), Some(0), "{words:?}");
     }

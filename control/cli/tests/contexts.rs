@@ -34,7 +34,7 @@ impl Home {
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pinion"));
         command.args(words).current_dir(self.0.path());
-        for variable in ["PINION_SOCKET", "PINION_CONTEXT", "PINION_SDK"] {
+        for variable in ["PINION_SOCKET", "PINION_CONTEXT", "PINION_TENANT", "PINION_SDK"] {
             command.env_remove(variable);
         }
         command.env("PINION_CONFIG", self.path("config.toml"));
@@ -266,6 +266,18 @@ async fn a_new_crate_belongs_to_the_tenant_of_the_context() {
     home.ok(&["context", "add", "edge", "--socket", "/x", "--tenant", "acme", "--use"]).await;
     home.ok(&["new", "two", "--template", "c"]).await;
     assert_eq!(tenant("two/pinion.toml"), "acme");
+}
+
+#[tokio::test]
+async fn a_tenants_certificate_gives_commands_their_tenant() {
+    let (served, home) = (Served::start().await, Home::new());
+    let end = home.serve(&served).await;
+    home.add_remote("bob", &home.text("ca"), "localhost", end.port, &[]).await;
+    home.ok(&["context", "use", "bob"]).await;
+    home.ok(&["apply", "-f", &write_manifest(&home)]).await;
+    assert!(home.ok(&["get", "chains"]).await.contains("\ndemo     echo"));
+    drop(end);
+    served.stop().await;
 }
 
 #[tokio::test]

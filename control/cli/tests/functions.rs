@@ -275,7 +275,7 @@ fn an_unwritable_standard_error_does_not_change_the_exit_status() {
     let program = Path::new(env!("CARGO_BIN_EXE_pinion"));
     let beside = dev(&["--read", "none.pcap"]);
     for (words, status) in [
-        (&["status", "--socket", "/nonexistent"][..], 1),
+        (&["status", "--socket", "/nonexistent"][..], 3),
         (&["get", "rulez"], 2),
         (&["delete"], 2),
         (&[], 2),

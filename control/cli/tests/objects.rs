@@ -71,17 +71,18 @@ async fn keys_and_models_are_applied_listed_described_and_deleted() {
     assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
     assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created.replace("created", "unchanged"));
 
-    let table = ok(&served, &["get", "keys"]).await;
+    let table = ok(&served, &["get", "keys", "-A"]).await;
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     let public_key = public_key.to_string();
     assert_eq!(rows[0], ["TENANT", "NAME", "ALGORITHM", "PUBLIC", "KEY", "CHAINS"]);
     assert_eq!(rows[1..], [["demo", "site", "ecdsa-p256", &*public_key, "web"]]);
-    let json: serde_json::Value = serde_json::from_str(&ok(&served, &["get", "key", "-o", "json"]).await).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&ok(&served, &["get", "key", "-o", "json", "-A"]).await).unwrap();
     let whole =
         serde_json::json!([{"tenant": "demo", "name": "site", "digest": public_key, "algorithm": "ecdsa-p256"}]);
     assert_eq!(json, whole, "nothing else of it is known to the command");
     let digest = Digest::of(b"onnx").to_string();
-    let table = ok(&served, &["get", "models", "cifar"]).await;
+    let table = ok(&served, &["get", "models", "cifar", "-A"]).await;
     let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["demo", "cifar", &*digest, "4B", "web"]);
 
@@ -100,7 +101,7 @@ async fn keys_and_models_are_applied_listed_described_and_deleted() {
         "error: key demo/site is in use by chain demo/web: delete or change that first, or both together"
     );
     assert_eq!(ok(&served, &["delete", "-f", &manifest]).await, created.replace("created", "deleted"));
-    assert_eq!(ok(&served, &["get", "keys"]).await, "");
+    assert_eq!(ok(&served, &["get", "keys", "-A"]).await, "");
     served.stop().await;
 }
 
@@ -111,7 +112,7 @@ async fn a_pushed_key_and_model_are_named_by_their_digests() {
     let model = Digest::of(b"onnx");
     let expected = format!("module/tls {}\nkey/site {public_key}\nmodel/cifar {model}\n", Digest::of(&wasm("tls")));
     assert_eq!(ok(&served, &["push", "-f", &manifest]).await, expected);
-    let uploads = ok(&served, &["get", "uploads"]).await;
+    let uploads = ok(&served, &["get", "uploads", "-A"]).await;
     assert!(uploads.contains(&public_key.to_string()) && uploads.contains(&model.to_string()), "{uploads}");
     let by_digest = MANIFEST
         .replace("file = \"site.key.pem\"", &format!("digest = \"{public_key}\""))
@@ -120,7 +121,7 @@ async fn a_pushed_key_and_model_are_named_by_their_digests() {
     fs::remove_file(served.folder.path().join("site.key.pem")).unwrap();
     let created = "module/tls created\nkey/site created\nmodel/cifar created\nchain/web created\n";
     assert_eq!(ok(&served, &["apply", "-f", &manifest]).await, created);
-    assert_eq!(ok(&served, &["get", "uploads"]).await, "");
+    assert_eq!(ok(&served, &["get", "uploads", "-A"]).await, "");
     served.stop().await;
 }
 
@@ -136,7 +137,7 @@ async fn a_file_that_is_no_key_is_refused_with_its_name_and_nothing_of_its_text(
     assert!(error.starts_with(&expected), "{error}");
     let line = text.lines().nth(1).unwrap();
     assert!(!error.contains(line), "{error}");
-    assert_eq!(ok(&served, &["get", "keys"]).await, "");
+    assert_eq!(ok(&served, &["get", "keys", "-A"]).await, "");
     served.stop().await;
 }
 

@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::sync::atomic::Ordering;
 
 use support::{Served, wasm};
 use tokio::process::Command;
@@ -61,7 +62,7 @@ fn rows(table: &str) -> Vec<String> {
 #[tokio::test]
 async fn history_lists_what_was_changed_latest_first() {
     let served = Served::start().await;
-    assert_eq!(ends(&served, 0, &["history"]).await, "There is no revision.\n");
+    assert_eq!(ends(&served, 0, &["history", "-A"]).await, "There is no revision.\n");
     let manifest = write(&served, MANIFEST);
     ends(&served, 0, &["apply", "-f", &manifest]).await;
     let manifest = write(&served, &MANIFEST.replace("hello", "other"));
@@ -70,21 +71,21 @@ async fn history_lists_what_was_changed_latest_first() {
     let first = "1: module/demo/icmp-echo created, chain/demo/echo created, rule/demo/ping created";
     let third = "3: rule/demo/ping deleted";
     assert_eq!(
-        rows(&ends(&served, 0, &["history"]).await),
+        rows(&ends(&served, 0, &["history", "-A"]).await),
         ["REVISION: CHANGES", third, "2: chain/demo/echo configured", first]
     );
     assert_eq!(
         rows(&ends(&served, 0, &["history", "rule/ping", "--tenant", "demo"]).await),
         ["REVISION: CHANGES", "3: rule/ping deleted", "1: rule/ping created"]
     );
-    let page = rows(&ends(&served, 0, &["history", "--before", "3", "--limit", "1"]).await);
+    let page = rows(&ends(&served, 0, &["history", "--before", "3", "--limit", "1", "-A"]).await);
     assert_eq!(page[1..], ["2: chain/demo/echo configured"]);
     let json: serde_json::Value =
-        serde_json::from_str(&ends(&served, 0, &["history", "chains", "-o", "json"]).await).unwrap();
+        serde_json::from_str(&ends(&served, 0, &["history", "chains", "-o", "json", "-A"]).await).unwrap();
     assert_eq!(json[0]["number"], 2);
     assert_eq!(json[0]["changes"][0]["kind"], "chain");
     assert!(json[0]["author"].as_str().unwrap().ends_with("(operator)"));
-    assert!(ends(&served, 2, &["history", "thing/x"]).await.contains("the kinds are tenant, module"));
+    assert!(ends(&served, 2, &["history", "thing/x", "-A"]).await.contains("the kinds are tenant, module"));
     served.stop().await;
 }
 
@@ -107,6 +108,14 @@ async fn diff_tells_by_its_exit_status_whether_there_are_differences() {
     let unknown = ends(&served, 2, &["diff", "7", "--tenant", "demo"]).await;
     assert_eq!(unknown, "error: there is no revision 7 yet: the latest is 2\n");
     ends(&served, 2, &["diff", "-f", "/nowhere.toml"]).await;
+    let unknown = ends(&served, 2, &["diff", "0", "--tenant", "tpyo"]).await;
+    assert!(unknown.starts_with("error: there is no tenant tpyo: "), "{unknown}");
+
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_pinion"));
+    unread.env("PINION_SOCKET", &served.socket).args(["diff", "1", "2", "--tenant", "demo"]).stdout(Stdio::piped());
+    let mut unread = unread.spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().await.unwrap().code(), Some(1), "there are differences, whether or not they are read");
     served.stop().await;
 }
 
@@ -126,8 +135,39 @@ async fn an_undo_returns_to_the_revision_before_or_to_the_one_that_is_named() {
     let all = ends(&served, 0, &[&undo[..], &["--to-revision", "0", "-o", "json"]].concat()).await;
     let json: serde_json::Value = serde_json::from_str(&all).unwrap();
     assert_eq!((&json["version"], &json["restored"]), (&4.into(), &0.into()));
-    assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json"]).await, "[]\n");
+    assert_eq!(ends(&served, 0, &["get", "modules", "-o", "json", "-A"]).await, "[]\n");
     assert_eq!(ends(&served, 0, &["rollout", "status"]).await, "revision 4 is in force\n");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_each_chain_has_an_instance_and_names_those_without_one() {
+    let served = Served::start().await;
+    let manifest = write(&served, MANIFEST);
+    served.node.has_no_instances.store(true, Ordering::Relaxed);
+    let wait = ["apply", "-f", &manifest, "--wait", "--timeout", "200ms"];
+    let done = "module/icmp-echo created\nchain/echo created\nrule/ping created\n";
+    let why = "error: revision 1 is followed, but after 200ms no instance is ready of chain demo/echo: ";
+    let late = ends(&served, 1, &wait).await;
+    assert!(late.starts_with(&format!("{done}{why}")), "{late}");
+    let late = ends(&served, 1, &["rollout", "status", "--timeout", "200ms"]).await;
+    assert!(late.starts_with(why), "{late}");
+    let undo = ["rollout", "undo", "--tenant", "demo", "--wait", "--timeout", "200ms"];
+    let undone = ends(&served, 0, &undo).await;
+    assert_eq!(undone, "module/icmp-echo deleted\nchain/echo deleted\nrule/ping deleted\n");
+    let again = ends(&served, 1, &[&undo[..], &["-o", "json"]].concat()).await;
+    assert!(
+        again.starts_with("{") && again.contains("\"version\": 3") && again.contains("no instance is ready"),
+        "{again}"
+    );
+
+    let manifest = write(&served, &MANIFEST.replace("stage =", "cache_min = 0\nstage ="));
+    ends(&served, 0, &["apply", "-f", &manifest, "--wait"]).await;
+    served.node.has_no_instances.store(false, Ordering::Relaxed);
+    let manifest = write(&served, MANIFEST);
+    ends(&served, 0, &["apply", "-f", &manifest, "--wait"]).await;
+    let useless = ends(&served, 2, &["apply", "-f", &manifest, "--timeout", "1s"]).await;
+    assert!(useless.contains("--wait"), "{useless}");
     served.stop().await;
 }
 
@@ -137,7 +177,7 @@ async fn dry_runs_change_nothing_and_outdated_changes_are_bad_input() {
     let manifest = write(&served, MANIFEST);
     let planned = "module/icmp-echo created (dry run)\nchain/echo created (dry run)\nrule/ping created (dry run)\n";
     assert_eq!(ends(&served, 0, &["apply", "-f", &manifest, "--dry-run"]).await, planned);
-    assert_eq!(ends(&served, 0, &["get", "chains", "-o", "json"]).await, "[]\n");
+    assert_eq!(ends(&served, 0, &["get", "chains", "-o", "json", "-A"]).await, "[]\n");
     ends(&served, 0, &["apply", "-f", &manifest, "--expected-revision", "0"]).await;
     let outdated = ends(&served, 2, &["delete", "-f", &manifest, "--expected-revision", "0"]).await;
     assert!(

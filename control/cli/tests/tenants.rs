@@ -80,7 +80,8 @@ async fn tenants_are_applied_listed_described_and_deleted() {
         "\nChains:                  at most 10\n",
         "\nPorts:                   lan\n                         wan\n",
         "\nOutbound flows:          no\n",
-        "\nchains     0      -            10          0\n",
+        "\nchains              0      -            10          0\n",
+        "\nhistory revisions   1      500          1000        -\n",
     ] {
         assert!(described.contains(line), "{line:?} is missing in {described}");
     }

@@ -62,14 +62,14 @@ impl Scoped for proto::UploadRequest {
 
 impl Scoped for Header {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { tenant: named, digest: _, size_bytes: _ } = self;
+        let Self { tenant: named, digest: _, size_bytes: _, keep_history: _ } = self;
         own(tenant, named)
     }
 }
 
 impl Scoped for proto::UploadKeyRequest {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { tenant: named, pem: _ } = self;
+        let Self { tenant: named, pem: _, keep_history: _ } = self;
         own(tenant, named)
     }
 }

@@ -1,6 +1,7 @@
 use std::time::SystemTime;
 
 use super::*;
+use crate::client::ClientError;
 use crate::model::TenantName;
 
 fn caller_of(uri: &str) -> Result<Caller, String> {
@@ -70,4 +71,14 @@ fn a_sentence_for_the_operator_reaches_no_tenant() {
     status.set_source(std::sync::Arc::new(ToldTenants("the node failed".to_owned())));
     let said = [true, false].map(|is_tenant| told(is_tenant, status.clone()).message().to_owned());
     assert_eq!(said, ["the node failed", "the state directory /var/lib/pinion has no space left"]);
+}
+
+#[test]
+fn a_tenant_is_told_that_a_retry_may_help_as_the_operator_is() {
+    let mut status = Status::resource_exhausted("the state directory /var/lib/pinion has no space left");
+    crate::api::mark_retryable(&mut status);
+    status.set_source(std::sync::Arc::new(ToldTenants("the node has no room".to_owned())));
+    assert!(
+        [true, false].into_iter().all(|is_tenant| ClientError::from(told(is_tenant, status.clone())).is_retryable())
+    );
 }

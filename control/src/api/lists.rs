@@ -1,4 +1,4 @@
-//! Lists of what runs, read page by page as the client takes them.
+//! Lists that are read page by page as the client takes them, so that a client that stalls holds no more than a page.
 
 use std::sync::Arc;
 
@@ -9,36 +9,41 @@ use tonic::Status;
 use super::places::ReportPlaces;
 use super::status::node_panicked;
 use crate::model::TenantName;
-use crate::node::Pages;
 
-/// The number of items that are read before the client takes them, beside those of one page.
-const ITEMS_UNDER_WAY: usize = 64;
+pub(super) type Items<M> = ReceiverStream<Result<M, Status>>;
 
-pub(super) type Items<T> = ReceiverStream<Result<T, Status>>;
+/// How many messages of a list are made before the client takes them, beside the page that they are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// Small ones: 64.
+    Many,
+    /// Those that may be large: one.
+    One,
+}
 
-/// Sends the items for which `is_meant` holds. Each page takes one of these places, for a tenant's caller or else the
+/// Sends the items of all pages, up to the first error. Each page takes one of these places, for a tenant's caller or else the
 /// operator, while it is read.
 pub(super) fn items<T, M>(
-    pages: Pages<T>,
+    pages: impl Iterator<Item = Result<Vec<T>, Status>> + Send + 'static,
+    ahead: Ahead,
     places: Arc<ReportPlaces>,
     caller: Option<TenantName>,
-    is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
 ) -> Items<M>
 where
     T: Into<M> + Send + 'static,
     M: Send + 'static,
 {
-    let (items, received) = mpsc::channel(ITEMS_UNDER_WAY);
-    tokio::spawn(read(pages, places, caller, is_meant, items));
+    let ahead = if ahead == Ahead::Many { 64 } else { 1 };
+    let (items, received) = mpsc::channel(ahead);
+    tokio::spawn(read(pages, places, caller, items));
     ReceiverStream::new(received)
 }
 
 /// Reads until there is no other page, or the client has disconnected.
 async fn read<T, M>(
-    mut pages: Pages<T>,
+    mut pages: impl Iterator<Item = Result<Vec<T>, Status>> + Send + 'static,
     places: Arc<ReportPlaces>,
     caller: Option<TenantName>,
-    is_meant: impl Fn(&T) -> bool + Send + Sync + 'static,
     items: mpsc::Sender<Result<M, Status>>,
 ) where
     T: Into<M> + Send + 'static,
@@ -46,21 +51,28 @@ async fn read<T, M>(
 {
     while !items.is_closed() {
         let place = places.take(caller.as_ref()).await;
-        // Reading a page takes a lock that the launcher holds now and then.
+        // Reading a page may wait for the disk, or for a lock that the launcher holds now and then.
         let next = tokio::task::spawn_blocking(move || {
             let _place = place;
             (pages.next(), pages)
         });
         let (page, rest) = match next.await {
-            Ok(read) => read,
+            Ok((page, rest)) => (page.transpose(), rest),
             Err(panicked) => {
                 // A client that is gone needs no answer.
                 let _ = items.send(Err(node_panicked(panicked))).await;
                 return;
             }
         };
-        let Some(page) = page else { return };
-        for item in page.into_iter().filter(&is_meant) {
+        let page = match page {
+            Ok(Some(page)) => page,
+            Ok(None) => return,
+            Err(status) => {
+                let _ = items.send(Err(status)).await;
+                return;
+            }
+        };
+        for item in page {
             if items.send(Ok(item.into())).await.is_err() {
                 return;
             }

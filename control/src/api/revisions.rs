@@ -1,12 +1,17 @@
 //! Revisions: lists them, returns a tenant's objects at one, and returns to one.
 
+use std::sync::Arc;
+
 use tonic::{Request, Response, Status};
 
-use super::{ControlService, Items, bad_message, items, status};
+use super::lists::{self, Ahead, Items};
+use super::status::to_status;
+use super::{ControlService, bad_message, status};
 use crate::access::{self, Charge};
 use crate::control::{ChangeOptions, Restored};
 use crate::model::{RevisionFilter, TenantName};
 use crate::proto;
+use crate::store::RevisionPage;
 
 pub(super) async fn list(
     service: &ControlService,
@@ -14,9 +19,18 @@ pub(super) async fn list(
 ) -> Result<Response<Items<proto::Revision>>, Status> {
     let caller = access::caller(&request)?.tenant().cloned();
     let filter = RevisionFilter::try_from(request.into_inner()).map_err(bad_message)?;
-    let reader = caller.clone();
-    let revisions = service.report(caller.as_ref(), move |control| control.revisions(reader.as_ref(), &filter)).await?;
-    Ok(items(revisions.into_iter(), Into::into))
+    let (control, reader) = (Arc::clone(&service.control), caller.clone());
+    let mut next = Some(filter);
+    let pages = std::iter::from_fn(move || {
+        let filter = next.take().filter(|filter| filter.limit > 0)?;
+        let page = control.revision_page(reader.as_ref(), &filter).map_err(to_status);
+        Some(page.map(|RevisionPage { revisions, before }| {
+            let limit = filter.limit - revisions.len();
+            next = before.map(|before| RevisionFilter { before: Some(before), limit, ..filter });
+            revisions
+        }))
+    });
+    Ok(Response::new(lists::items(pages, Ahead::One, Arc::clone(&service.reports), caller)))
 }
 
 pub(super) async fn get(
@@ -26,8 +40,14 @@ pub(super) async fn get(
     let caller = access::caller(&request)?.tenant().cloned();
     let proto::GetRevisionRequest { tenant, revision } = request.into_inner();
     let tenant = named_tenant(tenant)?;
-    let objects = service.report(caller.as_ref(), move |control| control.objects_at(&tenant, revision)).await?;
-    Ok(items(objects.into_iter(), |object| (&object).into()))
+    let by = caller.clone();
+    let mut past = service.report(caller.as_ref(), move |control| control.past(by.as_ref(), &tenant, revision)).await?;
+    let control = Arc::clone(&service.control);
+    let pages = std::iter::from_fn(move || {
+        let page = control.next_objects(&mut past).map_err(to_status);
+        page.map(|objects| Some(objects).filter(|objects| !objects.is_empty())).transpose()
+    });
+    Ok(Response::new(lists::items(pages, Ahead::One, Arc::clone(&service.reports), caller)))
 }
 
 pub(super) async fn roll_back(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pinion_text::printable_lines;
 use tokio::task::JoinError;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::access::ToldTenants;
@@ -20,6 +21,19 @@ const MESSAGE_BYTES_MAX: usize = 5 << 10;
 const SHORT: &str =
     "the node has no room on its disk for this at the moment; its operator finds why in its log: try again later";
 
+/// The key of the metadata of a status that a later request may not get, and its only value.
+const RETRY: (&str, &str) = ("pinion-retry", "later");
+
+/// Marks a status as one that a later request may not get.
+pub(crate) fn mark_retryable(status: &mut Status) {
+    status.metadata_mut().insert(RETRY.0, MetadataValue::from_static(RETRY.1));
+}
+
+/// Returns whether the status is marked so.
+pub(crate) fn is_marked_retryable(status: &Status) -> bool {
+    status.metadata().get(RETRY.0).is_some_and(|value| value == RETRY.1)
+}
+
 /// Returns a status with the message made printable.
 pub(super) fn status(code: Code, message: impl ToString) -> Status {
     Status::new(code, printable_lines(message.to_string(), MESSAGE_BYTES_MAX))
@@ -31,11 +45,14 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::Refused(refusal) => refusal_code(refusal),
         ControlError::UnknownTenant(_) => Code::PermissionDenied,
         ControlError::NotUploaded { .. } => Code::FailedPrecondition,
-        ControlError::Outdated { .. } => Code::Aborted,
-        ControlError::NothingToUndo(_) => Code::FailedPrecondition,
-        ControlError::NoFunction { .. } | ControlError::NoRevision { .. } | ControlError::RevisionForgotten { .. } => {
-            Code::NotFound
+        ControlError::Outdated { .. } | ControlError::NotRecorded { .. } | ControlError::ChangedMeanwhile { .. } => {
+            Code::Aborted
         }
+        ControlError::NothingToUndo(_) => Code::FailedPrecondition,
+        ControlError::NoFunction { .. }
+        | ControlError::NoRevision { .. }
+        | ControlError::RevisionForgotten { .. }
+        | ControlError::NoTenant(_) => Code::NotFound,
         ControlError::WrongDigest { .. } | ControlError::TooLarge { .. } | ControlError::BadKey(_) => {
             Code::InvalidArgument
         }
@@ -44,14 +61,27 @@ pub(super) fn to_status(error: ControlError) -> Status {
         ControlError::NotFollowed { .. } => Code::Internal,
     };
     let told_tenants = told_tenants(&error);
+    let is_short = is_short(&error);
     if code == Code::Internal || told_tenants.is_some() {
         tracing::error!(%error, "a request failed");
     }
     let mut status = status(code, error);
+    if is_short {
+        mark_retryable(&mut status);
+    }
     if let Some(told) = told_tenants {
         status.set_source(Arc::new(told));
     }
     status
+}
+
+/// Returns whether the node lacks something at the moment that it may have later, without a change of the request.
+fn is_short(error: &ControlError) -> bool {
+    match error {
+        ControlError::Refused(refusal) => matches!(refusal, Refusal::Short(_)),
+        ControlError::Store(StoreError::Disk(error)) => error.is_shortage(),
+        _ => false,
+    }
 }
 
 /// Returns what tenants' callers are told of an error whose sentence is for the operator.
@@ -119,7 +149,12 @@ pub(super) fn invoke_status(error: &InvokeError) -> Status {
         InvokeError::Deadline(_) => Code::DeadlineExceeded,
         InvokeError::Ended(_) => Code::Aborted,
     };
-    status(code, error)
+    let mut status = status(code, error);
+    if code == Code::ResourceExhausted {
+        // More calls are under way than there is room for.
+        mark_retryable(&mut status);
+    }
+    status
 }
 
 pub(super) fn node_panicked(panicked: JoinError) -> Status {
@@ -134,6 +169,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::client::ClientError;
     use crate::disk::DiskError;
 
     #[test]
@@ -146,6 +182,7 @@ mod tests {
         ] {
             let status = to_status(error);
             assert_eq!(status.code(), Code::ResourceExhausted);
+            assert!(ClientError::from(status.clone()).is_retryable());
             assert!(status.message().contains("/var/lib/pinion has no space left"), "{}", status.message());
             let told = status.source().unwrap().to_string();
             assert!(told.contains("no room on its disk") && !told.contains("/var"), "{told}");

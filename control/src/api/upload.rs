@@ -6,7 +6,7 @@ use tonic::{Status, Streaming};
 
 use super::status::to_status;
 use crate::access::{Caller, Scoped};
-use crate::control::UploadKind;
+use crate::control::{IfFull, UploadKind};
 use crate::model::{Digest, TenantName};
 use crate::proto::UploadRequest;
 use crate::proto::upload_request::{Header, Part};
@@ -20,6 +20,12 @@ pub(super) struct Announced {
     /// Not verified yet.
     pub(super) digest: Digest,
     size_bytes: u64,
+    pub(super) if_full: IfFull,
+}
+
+/// Returns what becomes of an upload for which there is no room.
+pub(super) fn if_full(keep_history: bool) -> IfFull {
+    if keep_history { IfFull::Refuse } else { IfFull::ForgetRevisions }
 }
 
 /// Receives the header of an upload, of a tenant that the caller may upload for.
@@ -34,11 +40,11 @@ pub(super) async fn announced(
     if let Some(tenant) = caller.tenant() {
         header.scope(tenant)?;
     }
-    let Header { tenant, digest, size_bytes } = header;
+    let Header { tenant, digest, size_bytes, keep_history } = header;
     let tenant = TenantName::new(tenant).map_err(|bad| Status::invalid_argument(bad.to_string()))?;
     let digest = digest.parse().map_err(|bad: crate::model::BadDigest| Status::invalid_argument(bad.to_string()))?;
     kind.check_size(size_bytes).map_err(to_status)?;
-    Ok(Announced { tenant, digest, size_bytes })
+    Ok(Announced { tenant, digest, size_bytes, if_full: if_full(keep_history) })
 }
 
 /// Receives the bytes behind the header.

@@ -39,9 +39,19 @@ struct Missing {
     hold: Hold,
 }
 
+/// What a change is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// A request names what is to be.
+    Request,
+    /// An earlier revision is returned to.
+    Return,
+}
+
 /// Who makes a change, and on what terms.
 pub(super) struct Terms<'a> {
     pub(super) author: &'a Author,
+    pub(super) reason: Reason,
     /// The tenants whose objects it names.
     pub(super) tenants: BTreeSet<TenantName>,
     pub(super) options: ChangeOptions,
@@ -77,7 +87,8 @@ impl Control {
     /// As [`Control::apply`], for this caller.
     pub fn apply_as(&self, author: &Author, request: ApplyRequest) -> Result<Changed, ControlError> {
         let party = Party::of(author.tenant.as_ref(), request.tenant());
-        let terms = Terms { author, tenants: request.tenants(), options: request.options };
+        let (tenants, options) = (request.tenants(), request.options);
+        let terms = Terms { author, reason: Reason::Request, tenants, options };
         self.change(&party, &terms, |_| self.change_of(&request))
     }
 
@@ -192,7 +203,7 @@ impl Control {
             let Applied { state, outcomes } = applied;
             return Ok(Attempt::Made(Changed { version: state.version(), outcomes }));
         }
-        let changed = self.make(applied, terms.author, &whole, &builds.without)?;
+        let changed = self.make(applied, terms, &whole, &builds.without)?;
         // Of the chains that the change touches, the others are built now.
         lock(&self.not_built).retain(|object, _| !is_one_of(&touched, object) || not_built.contains(object));
         Ok(Attempt::Made(changed))
@@ -202,13 +213,13 @@ impl Control {
     fn make(
         &self,
         applied: Applied,
-        author: &Author,
+        terms: &Terms<'_>,
         whole: &DesiredState,
         without: &BTreeSet<ChainKey>,
     ) -> Result<Changed, ControlError> {
         let changed = applied.changed();
         if changed {
-            self.commit(&applied, author)?;
+            self.commit(&applied, terms.author, terms.reason)?;
         }
         let Applied { state, outcomes } = applied;
         // The next call by such a name makes the chain again, and tells its caller why it cannot be built.

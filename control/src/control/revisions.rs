@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::change::Terms;
+use super::change::{Reason, Terms};
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
-use crate::model::{Author, DesiredState, Object, ObjectRef, Outcome, Revision, RevisionFilter, TenantName};
-use crate::store::{NotKept, Reader};
+use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
+use crate::store::{LastChange, NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage, ToUndo};
 
 /// What a return to a revision led to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,24 +24,69 @@ pub struct Restored {
     pub outcomes: Vec<Outcome>,
 }
 
+/// What a tenant had after a revision, while it is read page by page.
+#[derive(Clone, Debug)]
+pub struct Past {
+    tenant: TenantName,
+    number: u64,
+    /// What was not read yet.
+    rest: Vec<Digest>,
+}
+
 impl Control {
-    /// Returns the revisions that pass the filter, latest first, for a caller of this tenant, or else the operator.
-    pub fn revisions(
+    /// Returns the latest revisions that pass the filter, for a caller of this tenant, or else the operator.
+    pub fn revision_page(
         &self,
         caller: Option<&TenantName>,
         filter: &RevisionFilter,
-    ) -> Result<Vec<Revision>, ControlError> {
+    ) -> Result<RevisionPage, ControlError> {
         let reader = if caller.is_some() { Reader::Tenant } else { Reader::Operator };
-        Ok(self.store.revisions(reader, filter)?)
+        Ok(self.store.revision_page(reader, filter)?)
     }
 
-    /// Returns a tenant's objects and its terms as they were after a revision; none: as they are.
+    /// Returns a tenant's objects and its terms as they were after a revision, for the operator; none: as they are.
     pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
-        match self.store.objects_at(tenant, number)? {
-            Ok(objects) => Ok(objects),
-            Err(NotKept::NotYet(latest)) => Err(ControlError::NoRevision { number: number.unwrap_or(latest), latest }),
-            Err(NotKept::Forgotten(from)) => {
-                Err(ControlError::RevisionForgotten { tenant: tenant.clone(), number: number.unwrap_or(from), from })
+        self.all_objects(self.past(None, tenant, number)?)
+    }
+
+    /// Returns what there was of a tenant after a revision, to be read by [`Control::next_objects`]; none: what there is. A caller
+    /// of that tenant asks, or else the operator, who has to name a tenant that is known.
+    pub fn past(
+        &self,
+        caller: Option<&TenantName>,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Past, ControlError> {
+        if caller.is_none() && number.is_some() && matches!(self.store.last_change(tenant)?, LastChange::UpTo(_)) {
+            return Err(ControlError::NoTenant(tenant.clone()));
+        }
+        let known = self.store.contents_at(tenant, number)?;
+        let PastContents { number, mut contents } = known.map_err(|not_kept| unknown(tenant, number, not_kept))?;
+        contents.reverse();
+        Ok(Past { tenant: tenant.clone(), number, rest: contents })
+    }
+
+    /// Returns some more of the objects; none are left if there are none.
+    ///
+    /// # Errors
+    /// The revision was forgotten meanwhile.
+    pub fn next_objects(&self, past: &mut Past) -> Result<Vec<Object>, ControlError> {
+        let next: Vec<Digest> = past.rest.iter().rev().take(PAGE_OBJECTS).copied().collect();
+        let objects = self.store.objects(&next)?;
+        if objects.is_empty() && !next.is_empty() {
+            let from = self.store.earliest_known(&past.tenant)?;
+            return Err(unknown(&past.tenant, Some(past.number), NotKept::Forgotten(from)));
+        }
+        past.rest.truncate(past.rest.len() - objects.len());
+        Ok(objects)
+    }
+
+    fn all_objects(&self, mut past: Past) -> Result<Vec<Object>, ControlError> {
+        let mut all = Vec::new();
+        loop {
+            match self.next_objects(&mut past)? {
+                next if next.is_empty() => return Ok(all),
+                next => all.extend(next),
             }
         }
     }
@@ -53,29 +98,41 @@ impl Control {
         author: &Author,
         tenant: &TenantName,
         to: Option<u64>,
-        mut options: ChangeOptions,
+        options: ChangeOptions,
     ) -> Result<Restored, ControlError> {
         let party = Party::of(author.tenant.as_ref(), Some(tenant));
         let is_meant = |object: &ObjectRef| author.tenant.is_none() || !matches!(object, ObjectRef::Tenant { .. });
-        let number = match to {
-            Some(number) => number,
+        let (number, latest) = match to {
+            Some(number) => (number, None),
             None => {
-                let latest = self.store.latest_that(tenant, is_meant)?;
-                let latest = latest.ok_or_else(|| ControlError::NothingToUndo(tenant.clone()))?;
-                // What is undone is still the latest when that is done.
-                options.expected_revision = options.expected_revision.or(Some(self.store.latest_of([tenant])?));
-                latest - 1
+                let to_undo = self.store.to_undo(tenant, is_meant)?;
+                let ToUndo { number, latest } = to_undo.ok_or_else(|| ControlError::NothingToUndo(tenant.clone()))?;
+                (number - 1, Some(latest))
             }
         };
-        let terms = Terms { author, tenants: [tenant.clone()].into(), options };
+        // A revision that comes meanwhile is not undone with the one that was meant.
+        let expected_revision = options.expected_revision.or(latest);
+        let terms = Terms {
+            author,
+            reason: Reason::Return,
+            tenants: [tenant.clone()].into(),
+            options: ChangeOptions { expected_revision, ..options },
+        };
+        // What there was does not change any more. To find out may take long, and takes no lock that others wait for.
+        let past = self.past(author.tenant.as_ref(), tenant, Some(number))?;
         let changed = self.change(&party, &terms, |now| {
-            let mut wanted = self.objects_at(tenant, Some(number))?;
+            let mut wanted = self.all_objects(past.clone())?;
             let mut objects = now.objects_of(tenant);
             wanted.retain(|object| is_meant(&object.name()));
             objects.retain(|object| is_meant(&object.name()));
             self.change_of(&differences(now, &objects, wanted))
+        });
+        let Changed { version, outcomes } = changed.map_err(|error| match error {
+            ControlError::Outdated { present, .. } if options.expected_revision.is_none() => {
+                ControlError::ChangedMeanwhile { tenant: tenant.clone(), present }
+            }
+            error => error,
         })?;
-        let Changed { version, outcomes } = changed;
         Ok(Restored { version, restored: number, outcomes })
     }
 
@@ -86,8 +143,29 @@ impl Control {
         if expected > latest {
             return Err(ControlError::NoRevision { number: expected, latest });
         }
-        let present = self.store.latest_of(&terms.tenants)?;
-        if present > expected { Err(ControlError::Outdated { expected, present }) } else { Ok(()) }
+        for tenant in &terms.tenants {
+            let tenant = tenant.clone();
+            match self.store.last_change(&tenant)? {
+                LastChange::In(present) if present > expected => {
+                    return Err(ControlError::Outdated { expected, present, tenant });
+                }
+                LastChange::UpTo(present) if present > expected => {
+                    return Err(ControlError::NotRecorded { expected, present, tenant });
+                }
+                LastChange::In(_) | LastChange::UpTo(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error for a revision that is not known.
+fn unknown(tenant: &TenantName, number: Option<u64>, not_kept: NotKept) -> ControlError {
+    match not_kept {
+        NotKept::NotYet(latest) => ControlError::NoRevision { number: number.unwrap_or(latest), latest },
+        NotKept::Forgotten(from) => {
+            ControlError::RevisionForgotten { tenant: tenant.clone(), number: number.unwrap_or(from), from }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::model::{
     ModuleName, ObjectRef, StoredUpload, TenantName, Upload, check_upload,
 };
 use crate::pem::Pem;
-use crate::store::StoreError;
+use crate::store::{StoreError, ToForget};
 
 /// What an upload contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,15 @@ impl fmt::Display for UploadKind {
     }
 }
 
+/// What becomes of an upload for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfFull {
+    /// Revisions give way to it whose uploads no object needs.
+    ForgetRevisions,
+    /// It is refused.
+    Refuse,
+}
+
 /// The name of a module, a key or a model for what was uploaded before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedUpload<N = ModuleName> {
@@ -87,13 +96,14 @@ impl Control {
         announced: &Digest,
         bytes: &[u8],
     ) -> Result<(), ControlError> {
-        self.upload_as(None, kind, tenant, announced, bytes)
+        self.upload_as(None, IfFull::ForgetRevisions, kind, tenant, announced, bytes)
     }
 
     /// As [`Control::upload`], for a caller of this tenant, or else the operator.
     pub fn upload_as(
         &self,
         caller: Option<&TenantName>,
+        if_full: IfFull,
         kind: UploadKind,
         tenant: &TenantName,
         announced: &Digest,
@@ -107,7 +117,8 @@ impl Control {
         let party = Party::of(caller, Some(tenant));
         let _one_at_a_time = self.admitting.lock(&party);
         self.check_party(&party)?;
-        self.make_room(&StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 })?;
+        let new = StoredUpload { tenant: tenant.clone(), digest: found, size_bytes: bytes.len() as u64 };
+        self.check_room(&new, if_full)?;
         match kind {
             UploadKind::Module => self.node.admit(bytes)?,
             UploadKind::Files => self.node.admit_files(bytes)?,
@@ -115,18 +126,21 @@ impl Control {
         }
         // It may have been deleted while the node looked at the bytes.
         self.check_party(&party)?;
-        Ok(self.store.put_upload(tenant, &found, bytes, SystemTime::now())?)
+        self.put(&new, if_full, |to_forget| {
+            self.store.put_upload_after(to_forget, tenant, &found, bytes, SystemTime::now())
+        })
     }
 
     /// Reads a private key and stores it, sealed, for the tenant, for the operator.
     pub fn upload_key(&self, tenant: &TenantName, pem: &Pem) -> Result<UploadedKey, ControlError> {
-        self.upload_key_as(None, tenant, pem)
+        self.upload_key_as(None, IfFull::ForgetRevisions, tenant, pem)
     }
 
     /// As [`Control::upload_key`], for a caller of this tenant, or else the operator.
     pub fn upload_key_as(
         &self,
         caller: Option<&TenantName>,
+        if_full: IfFull,
         tenant: &TenantName,
         pem: &Pem,
     ) -> Result<UploadedKey, ControlError> {
@@ -136,46 +150,88 @@ impl Control {
         let key = PrivateKey::from_pem(pem.as_bytes())?;
         let (digest, algorithm) = (Digest::from_bytes(key.public_digest()), key.algorithm().to_string());
         let sealed = self.sealed_keys.seal(tenant, &key)?;
-        self.make_room(&StoredUpload { tenant: tenant.clone(), digest, size_bytes: sealed.len() as u64 })?;
-        self.store.put_key(tenant, &digest, &algorithm, &sealed, SystemTime::now())?;
+        let new = StoredUpload { tenant: tenant.clone(), digest, size_bytes: sealed.len() as u64 };
+        self.check_room(&new, if_full)?;
+        self.put(&new, if_full, |to_forget| {
+            self.store.put_key_after(to_forget, tenant, &digest, &algorithm, &sealed, SystemTime::now())
+        })?;
         Ok(UploadedKey { digest, algorithm })
     }
 
-    /// Refuses an upload for which its tenant has no room, also without the uploads that nothing uses any more, and without those
-    /// that only the tenant's own revisions need, the oldest of which are forgotten for it. Called with the lock of uploads held.
-    fn make_room(&self, new: &StoredUpload) -> Result<(), ControlError> {
-        let desired = self.desired();
-        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
-        let refused = match check_upload(&self.store.uploads()?, new, terms) {
-            Ok(()) => return Ok(()),
-            Err(refused) => ControlError::from(refused),
-        };
+    /// Refuses an upload for which there is no room, also without the uploads that nothing uses any more, and without those that only
+    /// revisions need which can be forgotten for it. Removes the former. Called with the lock of uploads held.
+    fn check_room(&self, new: &StoredUpload, if_full: IfFull) -> Result<(), ControlError> {
+        if self.fits(new)? {
+            return Ok(());
+        }
         let party = Party::Tenant(new.tenant.clone());
         if self.store.has_garbage(SystemTime::now())? {
             self.remove_garbage(&party)?;
-            if check_upload(&self.store.uploads()?, new, terms).is_ok() {
-                return Ok(());
+        }
+        let _no_change = self.changing.lock(&party);
+        self.settle()?;
+        self.to_forget(new, if_full).map(drop)
+    }
+
+    /// Stores an upload in this way, with the revisions that have to be forgotten for it. Called with the lock of uploads held.
+    fn put(
+        &self,
+        new: &StoredUpload,
+        if_full: IfFull,
+        put: impl Fn(&ToForget) -> Result<(), StoreError>,
+    ) -> Result<(), ControlError> {
+        if self.fits(new)? {
+            return Ok(put(&ToForget::default())?);
+        }
+        // No change may come between the choice of the revisions and their end.
+        let _no_change = self.changing.lock(&Party::Tenant(new.tenant.clone()));
+        self.settle()?;
+        Ok(put(&self.to_forget(new, if_full)?)?)
+    }
+
+    fn fits(&self, new: &StoredUpload) -> Result<bool, ControlError> {
+        let desired = self.desired();
+        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
+        Ok(check_upload(&self.store.uploads()?, new, terms).is_ok())
+    }
+
+    /// Returns the revisions that have to be forgotten for an upload. Called with both locks held.
+    fn to_forget(&self, new: &StoredUpload, if_full: IfFull) -> Result<ToForget, ControlError> {
+        let desired = self.desired();
+        let terms = desired.tenant(&new.tenant).map(|tenant| &**tenant);
+        let Err(shortage) = check_upload(&self.store.uploads()?, new, terms) else { return Ok(ToForget::default()) };
+        if if_full == IfFull::ForgetRevisions {
+            let named = desired.objects().flat_map(|object| object.uploads_of_tenant()).collect();
+            let check = |uploads: &[StoredUpload]| check_upload(uploads, new, terms);
+            if let Some(to_forget) = self.store.to_forget(&new.tenant, &named, SystemTime::now(), check)? {
+                return Ok(to_forget);
             }
         }
-        let fits = |uploads: &[StoredUpload]| check_upload(uploads, new, terms).is_ok();
-        let _no_change = self.changing.lock(&party);
-        if self.store.forget_until(&new.tenant, SystemTime::now(), fits)? {
-            return Ok(());
-        }
+        let refused = ControlError::from(shortage.refused);
         self.refused_quotas.note(&refused, &desired);
         Err(refused)
     }
 
+    /// Forgets revisions beyond the limits, which may have changed, and removes uploads that nothing needs. Called before there are
+    /// callers.
+    pub(super) fn tidy_up(&self) -> Result<(), ControlError> {
+        self.store.trim_history()?;
+        self.collect_garbage()
+    }
+
     /// Removes uploads that nothing needs and that are older than an hour. Waits for uploads in progress.
-    pub fn collect_garbage(&self) -> Result<(), StoreError> {
+    pub fn collect_garbage(&self) -> Result<(), ControlError> {
         let _no_upload = self.admitting.lock(&Party::Node);
         self.remove_garbage(&Party::Node)
     }
 
     /// Removes it in the turn of this party. Called with the lock of uploads held.
-    fn remove_garbage(&self, party: &Party) -> Result<(), StoreError> {
+    fn remove_garbage(&self, party: &Party) -> Result<(), ControlError> {
         let _no_change = self.changing.lock(party);
-        self.store.collect_garbage(SystemTime::now()).map(|_| ())
+        // Before that the store may have counted wrongly what is needed.
+        self.settle()?;
+        self.store.collect_garbage(SystemTime::now())?;
+        Ok(())
     }
 
     pub(super) fn module(&self, named: NamedUpload) -> Result<Module, ControlError> {

@@ -1,9 +1,14 @@
 //! The entry of a chain in a manifest, and how it becomes an entry of a [`Bundle`].
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::position::Position;
@@ -11,8 +16,8 @@ use super::reader::{Reader, wrong};
 use super::rule::{from_text, required};
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Access, Chain, ChainName, ChainProblem, Class, FieldName, Grant, KeyName, ModelName, ModuleName, Outbound, Output,
-    OverBudget, PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
+    Access, Chain, ChainName, ChainProblem, Class, Digest, FieldName, Files, Grant, KeyName, ModelName, ModuleName,
+    Outbound, Output, OverBudget, PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
 };
 
 #[derive(Deserialize)]
@@ -64,12 +69,55 @@ struct StageTable {
     name: Option<Spanned<StageName>>,
     config: Option<Spanned<String>>,
     config_path: Option<Spanned<PathBuf>>,
-    files: Option<Spanned<PathBuf>>,
+    config_base64: Option<Spanned<String>>,
+    files: Option<Spanned<StageFiles>>,
     outputs: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     state: BTreeMap<FieldName, Spanned<Access>>,
     keys: Option<Spanned<Vec<KeyName>>>,
     models: Option<Spanned<Vec<ModelName>>>,
+}
+
+/// Where the files of a stage are.
+enum StageFiles {
+    /// In a local folder.
+    Folder(PathBuf),
+    /// On the node, as an archive that the tenant uploaded before.
+    Uploaded(Files),
+}
+
+/// An archive that was uploaded.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilesTable {
+    #[serde(deserialize_with = "required")]
+    digest: Digest,
+    size_bytes: u64,
+}
+
+impl<'de> Deserialize<'de> for StageFiles {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FolderOrTable;
+
+        impl<'de> Visitor<'de> for FolderOrTable {
+            type Value = StageFiles;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the path of a folder, or a table with digest and size_bytes")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, path: &str) -> Result<StageFiles, E> {
+                Ok(StageFiles::Folder(path.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<StageFiles, A::Error> {
+                let FilesTable { digest, size_bytes } = FilesTable::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(StageFiles::Uploaded(Files { digest, size_bytes }))
+            }
+        }
+
+        deserializer.deserialize_any(FolderOrTable)
+    }
 }
 
 /// The positions of keys in which [`Chain::check`] may find an error.
@@ -170,18 +218,18 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let mut fields = BTreeMap::new();
     let table_name = &table.name;
     for (at, table) in table.stage.into_iter().enumerate() {
-        if let (Some(config), Some(_)) = (&table.config, &table.config_path) {
-            let place = reader.place(config);
-            return Err(wrong(place, "config and config_path exclude each other: give one of them"));
-        }
+        let config = read_config(reader, &table)?;
         if let Some(path) = table.config_path {
             config_files.push((at, reader.file(path)));
         }
-        if let Some(path) = table.files {
-            folders.push((at, reader.file(path)));
-        }
-        let config = table.config.map(|config| config.into_inner().into_bytes()).unwrap_or_default();
         let mut stage = Stage::new(table.module, config);
+        if let Some(files) = table.files {
+            let named_at = reader.place(&files);
+            match files.into_inner() {
+                StageFiles::Folder(path) => folders.push((at, reader.file_at(path, named_at))),
+                StageFiles::Uploaded(files) => stage.files = Some(files),
+            }
+        }
         stage.name = names[at].clone();
         stage.keys = table.keys.map(Spanned::into_inner).unwrap_or_default();
         stage.models = table.models.map(Spanned::into_inner).unwrap_or_default();
@@ -227,6 +275,26 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
         return Err(wrong(places.of(&problem), format!("chain {}: {problem}", chain.name)));
     }
     bundle.add_chain(&places.chain, ChainEntry { chain, config_files, folders })
+}
+
+/// Returns the configuration of a stage that the manifest itself has.
+fn read_config(reader: &Reader<'_>, table: &StageTable) -> Result<Vec<u8>, ManifestError> {
+    let StageTable { config, config_path, config_base64, .. } = table;
+    let keys = [
+        ("config", config.as_ref().map(|it| reader.place(it))),
+        ("config_path", config_path.as_ref().map(|it| reader.place(it))),
+        ("config_base64", config_base64.as_ref().map(|it| reader.place(it))),
+    ];
+    let mut given = keys.into_iter().filter_map(|(key, place)| Some((key, place?)));
+    if let (Some((first, place)), Some((second, _))) = (given.next(), given.next()) {
+        return Err(wrong(place, format!("{first} and {second} exclude each other: give one of them")));
+    }
+    if let Some(text) = config_base64 {
+        let decoded = STANDARD.decode(text.get_ref());
+        return decoded
+            .map_err(|problem| wrong(reader.place(text), format!("config_base64: this is no base64: {problem}")));
+    }
+    Ok(config.as_ref().map(|config| config.get_ref().clone().into_bytes()).unwrap_or_default())
 }
 
 fn read_outputs(

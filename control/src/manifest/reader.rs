@@ -51,8 +51,13 @@ impl<'a> Reader<'a> {
     /// Resolves a path that is relative to the manifest.
     pub(super) fn file(&self, path: Spanned<PathBuf>) -> NamedFile {
         let named_at = self.place(&path);
+        self.file_at(path.into_inner(), named_at)
+    }
+
+    /// The same for a path that stands at this position.
+    pub(super) fn file_at(&self, path: PathBuf, named_at: Position) -> NamedFile {
         let folder = self.text.path.parent().unwrap_or(Path::new(""));
-        NamedFile { path: folder.join(path.into_inner()), named_at }
+        NamedFile { path: folder.join(path), named_at }
     }
 }
 

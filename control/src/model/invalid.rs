@@ -15,8 +15,8 @@ use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageN
 /// What to do where objects are too many.
 pub(super) const REMEDY: &str = "delete some first";
 /// What to do where uploads are.
-pub(super) const REMEDY_FOR_UPLOADS: &str =
-    "delete modules, keys, models or chains with files, or wait an hour for unused uploads to be forgotten";
+pub(super) const REMEDY_FOR_UPLOADS: &str = "delete modules, keys, models or chains with files that are not needed: uploads that no object \
+    names give way once they are an hour old";
 
 /// A change that would make the desired state invalid. Nothing of it was done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -51,6 +51,12 @@ impl Object {
                 .collect(),
         }
     }
+
+    /// Returns the uploads without which it cannot be, with the tenant that has to have uploaded them.
+    pub fn uploads_of_tenant(&self) -> impl Iterator<Item = (TenantName, Digest)> + use<> {
+        let tenant = self.name().tenant().clone();
+        self.uploads().into_iter().map(move |(digest, _)| (tenant.clone(), digest))
+    }
 }
 
 impl Change {
@@ -79,6 +85,17 @@ impl DesiredState {
             ObjectRef::Chain { tenant, name } => self.chain(&tenant, &name).cloned().map(Object::Chain),
             ObjectRef::Rule { tenant, name } => self.rules().get(&(tenant, name)).cloned().map(Object::Rule),
         }
+    }
+
+    /// Returns all objects, in the order in which a change names them.
+    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+        let tenants = self.tenants().values().cloned().map(Object::Tenant);
+        let modules = self.modules().values().cloned().map(Object::Module);
+        let keys = self.keys().values().cloned().map(Object::Key);
+        let models = self.models().values().cloned().map(Object::Model);
+        let chains = self.chains().values().cloned().map(Object::Chain);
+        let rules = self.rules().values().cloned().map(Object::Rule);
+        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules)
     }
 
     /// Returns a tenant's terms, if it has any of its own, and its objects, in the order in which a change names them.

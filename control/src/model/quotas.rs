@@ -114,7 +114,7 @@ struct UploadMeasure {
     own: fn(&Tenant) -> Option<u64>,
 }
 
-const UPLOAD_MEASURES: [UploadMeasure; 2] = [
+static UPLOAD_MEASURES: [UploadMeasure; 2] = [
     UploadMeasure { key: "uploads", name: "uploads", max: UPLOADS_MAX, of: |_| 1, own: |_| None },
     UploadMeasure {
         key: "upload_bytes",
@@ -162,13 +162,13 @@ impl QuotaUse {
     /// Returns what a tenant has uploaded, by number and by size. `terms` are its own, if it has any.
     #[must_use]
     pub fn of_uploads(uploads: &[StoredUpload], tenant: &TenantName, terms: Option<&Tenant>) -> Vec<Self> {
-        let quota = |UploadMeasure { key, name, max, of, own }| Self {
+        let quota = |&UploadMeasure { key, name, max, of, own }: &UploadMeasure| Self {
             key,
             what: name,
             used: uploads.iter().filter(|upload| upload.tenant == *tenant).map(of).sum(),
             limit: terms.and_then(own).map_or(most(max), |own| most(max).min(own)),
         };
-        UPLOAD_MEASURES.into_iter().map(quota).collect()
+        UPLOAD_MEASURES.iter().map(quota).collect()
     }
 }
 
@@ -189,30 +189,70 @@ fn most(max: u64) -> u64 {
     max - max / KEPT_PART
 }
 
+/// Why there is no room for an upload.
+pub struct UploadShortage {
+    /// The bound that it exceeds.
+    pub refused: Invalid,
+    measure: &'static UploadMeasure,
+}
+
+impl UploadShortage {
+    /// Returns whether there would be room for it if other tenants had less.
+    #[must_use]
+    pub fn is_others_doing(&self) -> bool {
+        !matches!(self.refused, Invalid::OverQuota { .. })
+    }
+
+    /// Returns how much of what is short an upload takes.
+    #[must_use]
+    pub fn amount(&self, upload: &StoredUpload) -> u64 {
+        (self.measure.of)(upload)
+    }
+
+    /// Returns how much of it each tenant is sure of.
+    #[must_use]
+    pub fn little(&self) -> u64 {
+        little_of(self.measure.max)
+    }
+}
+
 /// Refuses an upload with which its tenant would have more than it may, or all tenants more than there is room for. `before` are the uploads
 /// that there are already, and `terms` the tenant's own, if it has any.
 ///
 /// # Errors
 /// Which bound it exceeds.
-pub fn check_upload(before: &[StoredUpload], new: &StoredUpload, terms: Option<&Tenant>) -> Result<(), Invalid> {
+pub fn check_upload(
+    before: &[StoredUpload],
+    new: &StoredUpload,
+    terms: Option<&Tenant>,
+) -> Result<(), Box<UploadShortage>> {
     if before.iter().any(|upload| (&upload.tenant, &upload.digest) == (&new.tenant, &new.digest)) {
         return Ok(());
     }
-    for UploadMeasure { name, max, of, own, .. } in UPLOAD_MEASURES {
-        let total = before.iter().chain([new]).map(of).sum::<u64>();
-        if total > max {
-            return Err(Invalid::TooManyUploads { what: name, count: total, max });
-        }
-        let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
-        let (count, little) = (of_tenant.map(of).sum::<u64>(), little_of(max));
-        if let Some(own) = terms.and_then(own).filter(|own| count > *own) {
-            let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
-            return Err(Invalid::OverQuota { tenant, what: name, count, max: own, key: "upload_mib", remedy });
-        }
-        if !leaves_room(count, 0, total, max) {
-            let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
-            return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
-        }
+    UPLOAD_MEASURES.iter().try_for_each(|measure| {
+        let refused = check_measure(measure, before, new, terms);
+        refused.map_err(|refused| Box::new(UploadShortage { refused, measure }))
+    })
+}
+
+fn check_measure(
+    &UploadMeasure { name, max, of, own, .. }: &UploadMeasure,
+    before: &[StoredUpload],
+    new: &StoredUpload,
+    terms: Option<&Tenant>,
+) -> Result<(), Invalid> {
+    let total = before.iter().chain([new]).map(of).sum::<u64>();
+    if total > max {
+        return Err(Invalid::TooManyUploads { what: name, count: total, max });
+    }
+    let of_tenant = before.iter().filter(|upload| upload.tenant == new.tenant).chain([new]);
+    let (count, little) = (of_tenant.map(of).sum::<u64>(), little_of(max));
+    let (tenant, remedy) = (new.tenant.clone(), REMEDY_FOR_UPLOADS);
+    if let Some(own) = terms.and_then(own).filter(|own| count > *own) {
+        return Err(Invalid::OverQuota { tenant, what: name, count, max: own, key: "upload_mib", remedy });
+    }
+    if !leaves_room(count, 0, total, max) {
+        return Err(Invalid::TooMuchOfOne { tenant, what: name, count, little, max, remedy });
     }
     Ok(())
 }
@@ -345,6 +385,11 @@ mod tests {
         state.apply(&change).map(|applied| applied.state)
     }
 
+    /// Refuses an upload in a sentence.
+    fn check_upload(before: &[StoredUpload], new: &StoredUpload, terms: Option<&Tenant>) -> Result<(), String> {
+        super::check_upload(before, new, terms).map_err(|shortage| shortage.refused.to_string())
+    }
+
     fn upload(tenant: &str, number: u64, size_bytes: u64) -> StoredUpload {
         StoredUpload { tenant: tenant.parse().unwrap(), digest: Digest::of(&number.to_le_bytes()), size_bytes }
     }
@@ -353,7 +398,7 @@ mod tests {
     fn a_tenant_that_uploads_without_end_leaves_room_to_tenants_with_few_uploads() {
         let mut uploads: Vec<_> = (0..UPLOADS_MAX / 4 * 3).map(|number| upload("greedy", number, 1)).collect();
         let next = upload("greedy", UPLOADS_MAX, 1);
-        let refused = check_upload(&uploads, &next, None).unwrap_err().to_string();
+        let refused = check_upload(&uploads, &next, None).unwrap_err();
         assert!(refused.starts_with("uploads: tenant greedy would have 3073."), "{refused}");
         assert_eq!(check_upload(&uploads, &uploads[7], None), Ok(()), "what it has already takes no more room");
         for number in 0..UPLOADS_MAX / 16 {
@@ -370,7 +415,7 @@ mod tests {
         let first = upload("t", 0, 1 << 20);
         assert_eq!(check_upload(&[], &first, Some(&terms)), Ok(()));
         let second = upload("t", 1, (1 << 20) + 1);
-        let refused = check_upload(std::slice::from_ref(&first), &second, Some(&terms)).unwrap_err().to_string();
+        let refused = check_upload(std::slice::from_ref(&first), &second, Some(&terms)).unwrap_err();
         let expected =
             "bytes of uploads: tenant t would have 2097153, and the operator grants it 2097152 (upload_mib): ";
         assert!(refused.starts_with(expected), "{refused}");
@@ -390,7 +435,7 @@ mod tests {
                 uploads.push(upload(tenant, number, PART));
             }
         }
-        let refused = check_upload(&uploads, &upload("e", 0, 1), None).unwrap_err().to_string();
+        let refused = check_upload(&uploads, &upload("e", 0, 1), None).unwrap_err();
         assert!(refused.starts_with("the node takes at most 4294967296 bytes of uploads"), "{refused}");
         let quotas = QuotaUse::of_uploads(&uploads, &"a".parse().unwrap(), None);
         assert_eq!(

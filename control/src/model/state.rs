@@ -1,11 +1,14 @@
 //! The desired state of a node, and how one change produces the next state.
 
+mod sound;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use self::sound::LeftOut;
 use super::{
     Chain, ChainName, Field, FieldName, Files, Invalid, Key, KeyName, Match, Model, ModelName, Module, ModuleName,
     NotGranted, Rule, RuleName, Stage, Tenant, TenantName, quotas,
@@ -370,31 +373,7 @@ impl DesiredState {
     fn applied(&self, change: &Change) -> Result<Applied, Invalid> {
         change.check_named_once()?;
         let mut state = self.clone();
-        let mut outcomes = Vec::new();
-        for tenant in &change.tenants {
-            let effect = set(&mut state.tenants, tenant.name.clone(), tenant);
-            outcomes.push(Outcome { object: tenant.into(), effect });
-        }
-        for module in &change.modules {
-            let key = (module.tenant.clone(), module.name.clone());
-            outcomes.push(Outcome { object: module.into(), effect: set(&mut state.modules, key, module) });
-        }
-        for key in &change.keys {
-            let name = (key.tenant.clone(), key.name.clone());
-            outcomes.push(Outcome { object: key.into(), effect: set(&mut state.keys, name, key) });
-        }
-        for model in &change.models {
-            let key = (model.tenant.clone(), model.name.clone());
-            outcomes.push(Outcome { object: model.into(), effect: set(&mut state.models, key, model) });
-        }
-        for chain in &change.chains {
-            let key = (chain.tenant.clone(), chain.name.clone());
-            outcomes.push(Outcome { object: chain.into(), effect: set(&mut state.chains, key, chain) });
-        }
-        for rule in &change.rules {
-            let key = (rule.tenant.clone(), rule.name.clone());
-            outcomes.push(Outcome { object: rule.into(), effect: set(&mut state.rules, key, rule) });
-        }
+        let mut outcomes = state.set_all(change);
         for object in &change.delete {
             if !state.remove(object) {
                 return Err(Invalid::NoSuch(object.clone()));
@@ -405,6 +384,36 @@ impl DesiredState {
         let mut applied = Applied { state, outcomes };
         applied.state.version += u64::from(applied.changed());
         Ok(applied)
+    }
+
+    /// Creates or updates the objects of a change, without any check.
+    fn set_all(&mut self, change: &Change) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        for tenant in &change.tenants {
+            let effect = set(&mut self.tenants, tenant.name.clone(), tenant);
+            outcomes.push(Outcome { object: tenant.into(), effect });
+        }
+        for module in &change.modules {
+            let key = (module.tenant.clone(), module.name.clone());
+            outcomes.push(Outcome { object: module.into(), effect: set(&mut self.modules, key, module) });
+        }
+        for key in &change.keys {
+            let name = (key.tenant.clone(), key.name.clone());
+            outcomes.push(Outcome { object: key.into(), effect: set(&mut self.keys, name, key) });
+        }
+        for model in &change.models {
+            let key = (model.tenant.clone(), model.name.clone());
+            outcomes.push(Outcome { object: model.into(), effect: set(&mut self.models, key, model) });
+        }
+        for chain in &change.chains {
+            let key = (chain.tenant.clone(), chain.name.clone());
+            outcomes.push(Outcome { object: chain.into(), effect: set(&mut self.chains, key, chain) });
+        }
+        for rule in &change.rules {
+            let key = (rule.tenant.clone(), rule.name.clone());
+            outcomes.push(Outcome { object: rule.into(), effect: set(&mut self.rules, key, rule) });
+        }
+        outcomes
     }
 
     fn remove(&mut self, object: &ObjectRef) -> bool {

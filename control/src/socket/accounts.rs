@@ -15,6 +15,7 @@ use tonic::Status;
 
 use super::limits::Limits;
 use crate::access::Caller;
+use crate::api::mark_retryable;
 use crate::model::{TenantName, leaves_room};
 
 /// Accounts that are kept without a connection, so that a tenant's rate outlives its connections.
@@ -137,13 +138,13 @@ impl Account {
             && let Err(not_until) = rate.check()
         {
             let wait_ms = not_until.wait_time_from(DefaultClock::default().now()).as_millis() + 1;
-            return Err(Status::resource_exhausted(format!(
+            return Err(not_now(format!(
                 "a tenant may make {per_second} requests in a second, and this is one too many: try again in {wait_ms} ms"
             )));
         }
         let max = self.requests_max;
         let full = |_| {
-            Status::resource_exhausted(format!(
+            not_now(format!(
                 "{max} requests of this identity are in progress, and no more may be at once: wait until one has ended"
             ))
         };
@@ -154,15 +155,16 @@ impl Account {
     fn take(&self, taken: &mut Taken, more: u64) -> Result<(), Status> {
         let (max, bytes) = (self.bytes.max, taken.bytes.saturating_add(more));
         if !self.bytes.take(more) {
-            return Err(Status::resource_exhausted(format!(
+            let message = format!(
                 "this message takes {bytes} bytes of memory, and with the others of this identity there would be more than {max}: \
                  send less at once, or send it when their calls have ended"
-            )));
+            );
+            return Err(if bytes > max { Status::resource_exhausted(message) } else { not_now(message) });
         }
         let of_all = if bytes > SMALL_BYTES_MAX { bytes } else { 0 };
         if !self.of_all.as_ref().is_none_or(|part| part.take(of_all - taken.of_all)) {
             self.bytes.give_back(more);
-            return Err(Status::resource_exhausted(format!(
+            return Err(not_now(format!(
                 "this message takes {bytes} bytes of memory, and the node has no room for it at the moment: send it again in some seconds"
             )));
         }
@@ -272,6 +274,13 @@ fn networks(address: IpAddr) -> Vec<Network> {
     }
 }
 
+/// Returns the status of a request that finds room later.
+fn not_now(message: String) -> Status {
+    let mut status = Status::resource_exhausted(message);
+    mark_retryable(&mut status);
+    status
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -282,6 +291,7 @@ mod tests {
 
     use super::*;
     use crate::access::Certificate;
+    use crate::client::ClientError;
 
     #[test]
     fn addresses_of_one_ipv6_network_share_places_and_nothing_is_kept_of_those_that_left() {
@@ -332,6 +342,27 @@ mod tests {
         drop(begin(accounts.of(&Caller::of_uid(0)), max).unwrap());
         drop((large, little));
         begin(account("c"), max / 4 * 3).unwrap();
+    }
+
+    #[test]
+    fn what_is_too_much_at_the_moment_may_be_tried_again_and_what_never_finds_room_may_not() {
+        let limits = Limits {
+            request_bytes_at_once: 100,
+            requests_at_once: 1,
+            requests_per_second: NonZeroU32::new(1).unwrap(),
+            ..Limits::default()
+        };
+        let of_all = Arc::new(Room::new(limits.request_bytes_of_all));
+        let account = Arc::new(Account::new(&limits, Some(&"demo".parse().unwrap()), &of_all));
+        let is_retryable = |status: Status| ClientError::from(status).is_retryable();
+        let _place = account.request().unwrap();
+        assert!(is_retryable(account.request().unwrap_err()), "another request is in progress");
+        assert!(is_retryable(account.request().unwrap_err()), "it is the third within a second");
+        let message = RequestBytes::new(Arc::clone(&account));
+        message.begin(60).unwrap();
+        let begin = |bytes| RequestBytes::new(Arc::clone(&account)).begin(bytes).unwrap_err();
+        assert!(is_retryable(begin(60)), "there is room when the other has ended");
+        assert!(!is_retryable(begin(101)), "there is never room for it");
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //! kept revision refers to it.
 //!
 //! A content names its tenant, so no two tenants share one. With its first reference a content begins to need its uploads,
-//! with its last one it ends; what is needed is not collected ([`super::garbage`]).
+//! with its last one it ends; what is needed is not collected ([`super::garbage`]). A key is needed while an object names it.
+
+use std::ops::RangeInclusive;
 
 use prost::Message;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
+use super::needs::Needs;
 use super::{Store, StoreError};
 use crate::model::{Digest, Object, ObjectRef};
 use crate::proto;
@@ -37,12 +40,47 @@ pub(super) fn kind_number(object: &ObjectRef) -> u8 {
     kind_of(object) as u8
 }
 
+/// Returns the names and contents of a tenant's objects, and of its terms, by kind and name.
+pub(super) fn objects_of(
+    store: &Store,
+    objects: &impl ReadableTable<ObjectKey, &'static [u8; 32]>,
+    tenant: &str,
+) -> Result<Vec<(u8, String, Digest)>, StoreError> {
+    let mut found = Vec::new();
+    for kind in KINDS {
+        for entry in objects.range(names_of(kind, tenant)).map_err(|e| store.failed(e))? {
+            let (key, digest) = entry.map_err(|e| store.failed(e))?;
+            found.push((kind, key.value().2.to_owned(), Digest::from_bytes(*digest.value())));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns whether a tenant has an object, or terms.
+pub(super) fn has_objects(
+    store: &Store,
+    objects: &impl ReadableTable<ObjectKey, &'static [u8; 32]>,
+    tenant: &str,
+) -> Result<bool, StoreError> {
+    for kind in KINDS {
+        if objects.range(names_of(kind, tenant)).map_err(|e| store.failed(e))?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn names_of(kind: u8, tenant: &str) -> RangeInclusive<(u8, &str, &str)> {
+    // No name is longer than this one, or sorts after it.
+    (kind, tenant, "")..=(kind, tenant, "\u{10ffff}")
+}
+
 /// The tables of contents in a write transaction.
 pub(super) struct Contents<'t> {
     store: &'t Store,
     contents: Table<'t, &'static [u8; 32], &'static [u8]>,
     references: Table<'t, &'static [u8; 32], u64>,
-    needs: Table<'t, UploadKey, u64>,
+    needed: Table<'t, UploadKey, u64>,
 }
 
 impl<'t> Contents<'t> {
@@ -51,7 +89,7 @@ impl<'t> Contents<'t> {
             store,
             contents: write.open_table(CONTENTS).map_err(|e| store.failed(e))?,
             references: write.open_table(REFERENCES).map_err(|e| store.failed(e))?,
-            needs: write.open_table(NEEDS).map_err(|e| store.failed(e))?,
+            needed: write.open_table(NEEDS).map_err(|e| store.failed(e))?,
         })
     }
 
@@ -60,13 +98,27 @@ impl<'t> Contents<'t> {
         let bytes = proto::Object::from(object).encode_to_vec();
         let digest = Digest::of(&bytes);
         let held = self.add(&digest, count)?;
-        if held == 0 {
+        // A damaged content, which needs nothing that is known, is replaced by the sound one.
+        if held == 0 || self.bytes(&digest)? != bytes {
             self.contents.insert(digest.as_bytes(), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
-            for (upload, _) in object.uploads() {
-                self.need(object, &upload)?;
+            let needs = Needs::of_content(&digest, &bytes);
+            for upload in needs.uploads.keys() {
+                self.need(&needs.tenant, upload)?;
             }
         }
         Ok(digest)
+    }
+
+    /// Notes that a key of the desired state has this content.
+    pub(super) fn hold_key(&mut self, digest: &Digest) -> Result<(), StoreError> {
+        let Needs { tenant, key, .. } = self.needs(digest)?;
+        key.map_or(Ok(()), |key| self.need(&tenant, &key))
+    }
+
+    /// Notes that a key of the desired state has this content no more.
+    pub(super) fn release_key(&mut self, digest: &Digest) -> Result<(), StoreError> {
+        let Needs { tenant, key, .. } = self.needs(digest)?;
+        key.map_or(Ok(()), |key| self.need_no_more(&tenant, &key))
     }
 
     /// Takes a reference away, and removes the content with the last one.
@@ -76,25 +128,25 @@ impl<'t> Contents<'t> {
             self.references.insert(digest.as_bytes(), held - 1).map_err(|e| self.store.failed(e))?;
             return Ok(());
         }
-        let object = self.object(digest)?;
-        for (upload, _) in object.uploads() {
-            self.need_no_more(&object, &upload)?;
+        // A damaged content does not tell what it needs. What is left of that is counted anew at the next start.
+        let needs = self.needs(digest)?;
+        for upload in needs.uploads.keys() {
+            self.need_no_more(&needs.tenant, upload)?;
         }
         self.references.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
         self.contents.remove(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
         Ok(())
     }
 
-    /// Returns the size of a content with its uploads, in bytes: what a revision that replaces it keeps from being removed.
-    pub(super) fn size_bytes(&self, digest: &Digest) -> Result<u64, StoreError> {
+    /// Returns a content as it is stored; nothing if it is missing.
+    pub(super) fn bytes(&self, digest: &Digest) -> Result<Vec<u8>, StoreError> {
         let bytes = self.contents.get(digest.as_bytes()).map_err(|e| self.store.failed(e))?;
-        let len = bytes.map_or(0, |bytes| bytes.value().len() as u64);
-        let uploads: u64 = self.object(digest)?.uploads().iter().map(|(_, size_bytes)| size_bytes).sum();
-        Ok(len + uploads)
+        Ok(bytes.map_or_else(Vec::new, |bytes| bytes.value().to_vec()))
     }
 
-    fn object(&self, digest: &Digest) -> Result<Object, StoreError> {
-        decoded(self.store, &self.contents, digest)
+    /// Returns what a content needs.
+    pub(super) fn needs(&self, digest: &Digest) -> Result<Needs, StoreError> {
+        read_needs(self.store, &self.contents, digest)
     }
 
     /// Returns how many references there were.
@@ -104,37 +156,68 @@ impl<'t> Contents<'t> {
         Ok(held)
     }
 
-    fn need(&mut self, object: &Object, upload: &Digest) -> Result<(), StoreError> {
-        let name = object.name();
-        let key = (name.tenant().as_str(), upload.as_bytes());
-        let count = self.needs.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
-        self.needs.insert(key, count + 1).map_err(|e| self.store.failed(e))?;
+    fn need(&mut self, tenant: &str, upload: &Digest) -> Result<(), StoreError> {
+        let key = (tenant, upload.as_bytes());
+        let count = self.needed.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
+        self.needed.insert(key, count + 1).map_err(|e| self.store.failed(e))?;
         Ok(())
     }
 
-    fn need_no_more(&mut self, object: &Object, upload: &Digest) -> Result<(), StoreError> {
-        let name = object.name();
-        let key = (name.tenant().as_str(), upload.as_bytes());
-        let count = self.needs.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
+    fn need_no_more(&mut self, tenant: &str, upload: &Digest) -> Result<(), StoreError> {
+        let key = (tenant, upload.as_bytes());
+        let count = self.needed.get(key).map_err(|e| self.store.failed(e))?.map_or(0, |it| it.value());
         match count {
-            0 | 1 => self.needs.remove(key).map(drop),
-            more => self.needs.insert(key, more - 1).map(drop),
+            0 | 1 => self.needed.remove(key).map(drop),
+            more => self.needed.insert(key, more - 1).map(drop),
         }
         .map_err(|e| self.store.failed(e))
     }
 }
 
-/// Returns the object of a content.
+/// What is wrong with a content, as the end of a sentence.
+pub(super) struct Damage(pub(super) String);
+
+/// Returns the object of a content, or why it is none.
+pub(super) fn read_object(
+    store: &Store,
+    contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
+    digest: &Digest,
+) -> Result<Result<Object, Damage>, StoreError> {
+    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
+    Ok(match bytes {
+        None => Err(Damage("its content is missing".to_owned())),
+        Some(bytes) => object_of(digest, bytes.value()),
+    })
+}
+
+/// Returns what a content needs.
+pub(super) fn read_needs(
+    store: &Store,
+    contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
+    digest: &Digest,
+) -> Result<Needs, StoreError> {
+    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
+    Ok(bytes.map_or_else(Needs::default, |bytes| Needs::of_content(digest, bytes.value())))
+}
+
+/// Returns the object that is stored as these bytes.
+pub(super) fn object_of(digest: &Digest, bytes: &[u8]) -> Result<Object, Damage> {
+    if Digest::of(bytes) != *digest {
+        return Err(Damage("its content is damaged: its bytes have another digest".to_owned()));
+    }
+    let message = proto::Object::decode(bytes).map_err(|e| Damage(format!("its content cannot be decoded: {e}")))?;
+    message.try_into().map_err(|e| Damage(format!("its content is not valid: {e}")))
+}
+
+/// Returns the object of a content that has to be intact.
 pub(super) fn decoded(
     store: &Store,
     contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
     digest: &Digest,
 ) -> Result<Object, StoreError> {
-    let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
-    let bytes = bytes.ok_or_else(|| store.damaged(format!("the object {digest} is missing")))?;
-    if Digest::of(bytes.value()) != *digest {
-        return Err(store.damaged(format!("the object {digest} is another one")));
-    }
-    let message = proto::Object::decode(bytes.value()).map_err(|e| store.damaged(e))?;
-    message.try_into().map_err(|e| store.damaged(e))
+    read_object(store, contents, digest)?.map_err(|Damage(reason)| StoreError::DamagedObject {
+        path: store.path().to_owned(),
+        digest: *digest,
+        reason,
+    })
 }

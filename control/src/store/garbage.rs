@@ -69,6 +69,49 @@ impl Store {
         Ok(self.opened.write(0, |write| self.remove_garbage(write, now))?)
     }
 
+    /// Removes the uploads and keys of these tenants that nothing needs, however young they are.
+    pub(super) fn remove_left_uploads(
+        &self,
+        write: &WriteTransaction,
+        tenants: &[TenantName],
+        now: SystemTime,
+    ) -> Result<(), StoreError> {
+        if tenants.is_empty() {
+            return Ok(());
+        }
+        let needs = write.open_table(NEEDS).map_err(|e| self.failed(e))?;
+        let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+        let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
+        for tenant in tenants {
+            for digest in self.left(&uploads, &needs, tenant)? {
+                uploads.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
+            }
+            for digest in self.left(&keys, &needs, tenant)? {
+                keys.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
+            }
+        }
+        drop((needs, uploads, keys));
+        self.remove_garbage(write, now).map(drop)
+    }
+
+    /// Returns what a tenant has in this table that nothing needs.
+    fn left<V: redb::Value + 'static>(
+        &self,
+        table: &impl ReadableTable<UploadKey, V>,
+        needs: &impl ReadableTable<UploadKey, u64>,
+        tenant: &TenantName,
+    ) -> Result<Vec<[u8; 32]>, StoreError> {
+        let mut left = Vec::new();
+        let all = (tenant.as_str(), &[0_u8; 32])..=(tenant.as_str(), &[0xff_u8; 32]);
+        for entry in table.range(all).map_err(|e| self.failed(e))? {
+            let (key, _) = entry.map_err(|e| self.failed(e))?;
+            if !self.is_needed(needs, key.value())? {
+                left.push(*key.value().1);
+            }
+        }
+        Ok(left)
+    }
+
     pub(super) fn remove_garbage(&self, write: &WriteTransaction, now: SystemTime) -> Result<Vec<Digest>, StoreError> {
         let spared_from = spared_from(now);
         let mut needed = BTreeSet::new();

@@ -6,37 +6,67 @@
 //!   share    tenant -> parts, bytes, the oldest part, the last number that was forgotten
 //! ```
 //!
-//! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. If there are
-//! more than [`HistoryLimits`] allow, the tenant of the change gives up its oldest parts if it has more than an equal share,
-//! and else the tenant that has most. So no tenant's changes push out revisions within another's share. The part that is
-//! being written stays.
+//! A tenant has a share as long as it has a part or an object.
+//!
+//! A revision is stored in parts, one for each tenant that it touched, so each tenant has a history of its own. Its oldest parts
+//! are forgotten once there are more than may be kept ([`trim`]).
+
+mod trim;
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost::Message;
-use redb::{ReadableTable, ReadableTableMetadata, Table, TableDefinition, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
-use super::contents::{Contents, kind_number};
+use super::contents::{Contents, OBJECTS, ObjectKey, has_objects, kind_number};
 use super::{META, Store, StoreError};
 use crate::model::{Author, Digest, HistoryLimits, ObjectChange, TenantName};
 use crate::wire::object_ref;
 
 /// The tenant, and the number of the revision.
-type PartKey = (&'static str, u64);
-/// Parts, bytes, the oldest part, and the last number that was forgotten.
-type Share = (u64, u64, u64, u64);
+pub(super) type PartKey = (&'static str, u64);
+/// A [`Share`] as it is stored: its fields in their order.
+type StoredShare = (u64, u64, u64, u64);
 
 pub(super) const HISTORY: TableDefinition<PartKey, &[u8]> = TableDefinition::new("history");
 pub(super) const ORDER: TableDefinition<(u64, &str), ()> = TableDefinition::new("order");
-pub(super) const SHARES: TableDefinition<&str, Share> = TableDefinition::new("share");
+pub(super) const SHARES: TableDefinition<&str, StoredShare> = TableDefinition::new("share");
 
 /// The number of parts of all tenants, in META.
 pub(super) const PARTS: &str = "history_parts";
 /// Their bytes, in META.
 pub(super) const PART_BYTES: &str = "history_bytes";
-/// The last number of which a part was forgotten whose tenant has none left, in META.
+/// The last number of which a part was forgotten whose tenant has nothing left, in META.
 pub(super) const FORGOTTEN: &str = "history_forgotten";
+
+/// What is kept of a tenant's revisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    /// How many parts.
+    pub(super) parts: u64,
+    /// What is charged for them, in bytes.
+    pub(super) bytes: u64,
+    /// The number of the oldest one; 0 if there is none.
+    pub(super) oldest: u64,
+    /// The last number that was forgotten.
+    pub(super) forgotten: u64,
+}
+
+impl Share {
+    pub(super) fn of((parts, bytes, oldest, forgotten): StoredShare) -> Self {
+        Self { parts, bytes, oldest, forgotten }
+    }
+
+    pub(super) fn stored(self) -> StoredShare {
+        (self.parts, self.bytes, self.oldest, self.forgotten)
+    }
+
+    /// Returns whether there is a part before this number.
+    fn has_before(&self, number: u64) -> bool {
+        self.parts > 0 && self.oldest < number
+    }
+}
 
 /// Who made a change, and when.
 #[derive(Clone, Debug)]
@@ -72,7 +102,7 @@ pub(super) struct StoredChange {
     #[prost(string, tag = "2")]
     name: String,
     #[prost(bytes = "vec", optional, tag = "3")]
-    before: Option<Vec<u8>>,
+    pub(super) before: Option<Vec<u8>>,
     #[prost(bytes = "vec", optional, tag = "4")]
     after: Option<Vec<u8>>,
 }
@@ -106,10 +136,33 @@ impl StoredPart {
         Self::decode(bytes).map_err(|error| store.damaged(error))
     }
 
+    /// Returns the contents that it refers to, once for each reference.
+    pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
+        let digests = self.changes.iter().flat_map(|change| [&change.before, &change.after]).flatten();
+        digests.filter_map(|bytes| Some(Digest::from_bytes(bytes.as_slice().try_into().ok()?)))
+    }
+
     /// Returns its changes, of which this tenant's objects are the subject.
     pub(super) fn take_changes(&mut self, store: &Store, tenant: &str) -> Result<Vec<ObjectChange>, StoreError> {
         std::mem::take(&mut self.changes).into_iter().map(|change| change.change(store, tenant)).collect()
     }
+}
+
+/// Returns the bytes of contents, and of their uploads, that changes have replaced. An upload that one of the new contents needs is
+/// charged to the revision that replaces that.
+fn replaced_bytes(contents: &Contents<'_>, changes: &[&ObjectChange]) -> Result<u64, StoreError> {
+    let (mut bytes, mut replaced) = (0, BTreeMap::new());
+    for before in changes.iter().filter_map(|change| change.before) {
+        bytes += contents.bytes(&before)?.len() as u64;
+        replaced.extend(contents.needs(&before)?.uploads);
+    }
+    for after in changes.iter().filter_map(|change| change.after) {
+        if replaced.is_empty() {
+            break;
+        }
+        contents.needs(&after)?.uploads.keys().for_each(|upload| _ = replaced.remove(upload));
+    }
+    Ok(bytes + replaced.values().sum::<u64>())
 }
 
 /// The tables of revisions in a write transaction.
@@ -119,10 +172,12 @@ pub(super) struct History<'t> {
     meta: Table<'t, &'static str, u64>,
     parts: Table<'t, PartKey, &'static [u8]>,
     order: Table<'t, (u64, &'static str), ()>,
-    shares: Table<'t, &'static str, Share>,
+    shares: Table<'t, &'static str, StoredShare>,
+    objects: Table<'t, ObjectKey, &'static [u8; 32]>,
 }
 
 impl<'t> History<'t> {
+    /// Opens them. The table of objects is read only, and is as the change leaves it.
     pub(super) fn open(store: &'t Store, write: &'t WriteTransaction) -> Result<Self, StoreError> {
         Ok(Self {
             store,
@@ -131,6 +186,7 @@ impl<'t> History<'t> {
             parts: write.open_table(HISTORY).map_err(|e| store.failed(e))?,
             order: write.open_table(ORDER).map_err(|e| store.failed(e))?,
             shares: write.open_table(SHARES).map_err(|e| store.failed(e))?,
+            objects: write.open_table(OBJECTS).map_err(|e| store.failed(e))?,
         })
     }
 
@@ -147,11 +203,11 @@ impl<'t> History<'t> {
         for change in changes {
             by_tenant.entry(change.object.tenant()).or_default().push(change);
         }
-        for (tenant, changes) in by_tenant {
-            self.add_part(contents, tenant, number, signature, &changes)?;
-            self.trim(contents, tenant, number)?;
+        for (tenant, changes) in &by_tenant {
+            self.add_part(contents, tenant, number, signature, changes)?;
         }
-        Ok(())
+        let changed: Vec<&str> = by_tenant.keys().map(|tenant| tenant.as_str()).collect();
+        self.trim(contents, &changed, number).map(drop)
     }
 
     fn add_part(
@@ -170,53 +226,19 @@ impl<'t> History<'t> {
             changes: changes.iter().map(|change| StoredChange::from(*change)).collect(),
         };
         part.bytes = part.encoded_len() as u64;
-        for before in changes.iter().filter_map(|change| change.before) {
-            part.bytes += contents.size_bytes(&before)?;
-        }
+        part.bytes += replaced_bytes(contents, changes)?;
         let (name, bytes) = (tenant.as_str(), part.encode_to_vec());
         self.parts.insert((name, number), bytes.as_slice()).map_err(|e| self.store.failed(e))?;
         self.order.insert((number, name), ()).map_err(|e| self.store.failed(e))?;
-        let (count, had, oldest, forgotten) = match self.share(name)? {
+        let had = match self.share(name)? {
             Some(share) => share,
-            None => (0, 0, number, self.total(FORGOTTEN)?),
+            None => Share { forgotten: self.total(FORGOTTEN)?, ..Share::default() },
         };
-        let share = (count + 1, had + part.bytes, oldest, forgotten);
-        self.shares.insert(name, share).map_err(|e| self.store.failed(e))?;
+        let oldest = if had.parts == 0 { number } else { had.oldest };
+        let share = Share { parts: had.parts + 1, bytes: had.bytes + part.bytes, oldest, forgotten: had.forgotten };
+        self.set_share(name, share)?;
         self.set_total(PARTS, self.total(PARTS)? + 1)?;
         self.set_total(PART_BYTES, self.total(PART_BYTES)? + part.bytes)
-    }
-
-    /// Forgets parts until there are no more than may be kept. Spares those of the revision with this number.
-    fn trim(&mut self, contents: &mut Contents<'_>, tenant: &TenantName, number: u64) -> Result<(), StoreError> {
-        loop {
-            let tenants = self.shares.len().map_err(|e| self.store.failed(e))?.max(1);
-            let (max, of): (u64, fn(&Share) -> u64) = match self.limits {
-                HistoryLimits { revisions, .. } if self.total(PARTS)? > revisions => {
-                    (revisions, |share: &Share| share.0)
-                }
-                HistoryLimits { bytes, .. } if self.total(PART_BYTES)? > bytes => (bytes, |share: &Share| share.1),
-                HistoryLimits { .. } => return Ok(()),
-            };
-            // With more tenants than revisions, each is sure of the latest.
-            let is_over = self.share(tenant.as_str())?.is_some_and(|own| of(&own) > (max / tenants).max(1));
-            let largest = if is_over { tenant.to_string() } else { self.largest(of)? };
-            if !self.forget_oldest(contents, &largest, number)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Returns the tenant that has most, and of several the one with the oldest part.
-    fn largest(&self, of: fn(&Share) -> u64) -> Result<String, StoreError> {
-        let mut largest = (0, u64::MAX, String::new());
-        for entry in self.shares.iter().map_err(|e| self.store.failed(e))? {
-            let (name, share) = entry.map_err(|e| self.store.failed(e))?;
-            let (has, oldest) = (of(&share.value()), share.value().2);
-            if (has, largest.1) > (largest.0, oldest) {
-                largest = (has, oldest, name.value().to_owned());
-            }
-        }
-        Ok(largest.2)
     }
 
     /// Forgets a tenant's oldest part. Returns whether there was one before the revision with this number.
@@ -226,23 +248,22 @@ impl<'t> History<'t> {
         tenant: &str,
         number: u64,
     ) -> Result<bool, StoreError> {
-        let Some((count, bytes, oldest, _)) = self.share(tenant)? else { return Ok(false) };
-        if oldest >= number {
-            return Ok(false);
-        }
+        let Some(share) = self.share(tenant)?.filter(|share| share.has_before(number)) else { return Ok(false) };
+        let oldest = share.oldest;
         let removed = self.parts.remove((tenant, oldest)).map_err(|e| self.store.failed(e))?;
         let removed = removed.map(|bytes| StoredPart::decoded(self.store, bytes.value())).transpose()?;
-        let mut part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
+        let part = removed.ok_or_else(|| self.store.damaged("a revision is missing"))?;
         self.order.remove((oldest, tenant)).map_err(|e| self.store.failed(e))?;
-        for change in part.take_changes(self.store, tenant)? {
-            for digest in [change.before, change.after].into_iter().flatten() {
-                contents.release(&digest)?;
-            }
+        for digest in part.digests() {
+            contents.release(&digest)?;
         }
         match self.first_after(tenant, oldest)? {
             Some(next) => {
-                let share = (count - 1, bytes.saturating_sub(part.bytes), next, oldest);
-                self.shares.insert(tenant, share).map_err(|e| self.store.failed(e))?;
+                let bytes = share.bytes.saturating_sub(part.bytes);
+                self.set_share(tenant, Share { parts: share.parts - 1, bytes, oldest: next, forgotten: oldest })?;
+            }
+            None if has_objects(self.store, &self.objects, tenant)? => {
+                self.set_share(tenant, Share { forgotten: oldest, ..Share::default() })?;
             }
             None => {
                 self.shares.remove(tenant).map_err(|e| self.store.failed(e))?;
@@ -254,6 +275,12 @@ impl<'t> History<'t> {
         Ok(true)
     }
 
+    /// Forgets all parts of a tenant.
+    pub(super) fn forget_all(&mut self, contents: &mut Contents<'_>, tenant: &str) -> Result<(), StoreError> {
+        while self.forget_oldest(contents, tenant, u64::MAX)? {}
+        Ok(())
+    }
+
     fn first_after(&self, tenant: &str, number: u64) -> Result<Option<u64>, StoreError> {
         let mut parts = self.parts.range((tenant, number)..=(tenant, u64::MAX)).map_err(|e| self.store.failed(e))?;
         let first = parts.next().transpose().map_err(|e| self.store.failed(e))?;
@@ -261,7 +288,11 @@ impl<'t> History<'t> {
     }
 
     fn share(&self, tenant: &str) -> Result<Option<Share>, StoreError> {
-        Ok(self.shares.get(tenant).map_err(|e| self.store.failed(e))?.map(|share| share.value()))
+        Ok(self.shares.get(tenant).map_err(|e| self.store.failed(e))?.map(|row| Share::of(row.value())))
+    }
+
+    fn set_share(&mut self, tenant: &str, share: Share) -> Result<(), StoreError> {
+        self.shares.insert(tenant, share.stored()).map(drop).map_err(|e| self.store.failed(e))
     }
 
     fn total(&self, name: &'static str) -> Result<u64, StoreError> {

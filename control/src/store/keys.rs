@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use redb::TableDefinition;
 
-use super::{Store, StoreError, seconds};
+use super::{Store, StoreError, ToForget, seconds};
 use crate::model::{Digest, TenantName};
 
 /// The tenant, and the digest of the public key.
@@ -24,7 +24,21 @@ impl Store {
         sealed: &[u8],
         now: SystemTime,
     ) -> Result<(), StoreError> {
+        self.put_key_after(&ToForget::default(), tenant, digest, algorithm, sealed, now)
+    }
+
+    /// As [`Store::put_key`], and forgets these revisions with it: both or neither.
+    pub fn put_key_after(
+        &self,
+        to_forget: &ToForget,
+        tenant: &TenantName,
+        digest: &Digest,
+        algorithm: &str,
+        sealed: &[u8],
+        now: SystemTime,
+    ) -> Result<(), StoreError> {
         let written = self.opened.write(sealed.len() as u64, |write| {
+            self.forget(write, to_forget, now)?;
             let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
             let value = (seconds(now), algorithm, sealed);
             keys.insert((tenant.as_str(), digest.as_bytes()), value).map_err(|e| self.failed(e))?;

@@ -4,7 +4,7 @@
 //! the file is intact. So a call that meets such an error, or the aftermath of one, reopens the database: for writing,
 //! or if that fails, read-only over the durable file ([`super::overlay`]). The next write tries to open it for writing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::panic::{self, AssertUnwindSafe};
@@ -27,9 +27,19 @@ pub(super) struct Opened {
     /// Device and inode of the file.
     file: (u64, u64),
     disk: DiskWatch,
+    use_of_file: UseOfFile,
     state: RwLock<State>,
     #[cfg(test)]
     pub(super) faults: super::faults::Faults,
+}
+
+/// What the file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UseOfFile {
+    /// A node keeps its state in it.
+    Node,
+    /// It is read while no process has it open.
+    Offline,
 }
 
 #[derive(Debug)]
@@ -37,6 +47,8 @@ struct State {
     /// How often the database was reopened.
     openings: u64,
     database: Access,
+    /// Whether the database was not sound when it was opened, and was repaired.
+    was_repaired: bool,
 }
 
 #[derive(Debug)]
@@ -89,25 +101,15 @@ impl Opened {
     }
 
     pub(super) fn open_with(path: &Path, #[cfg(test)] faults: super::faults::Faults) -> Result<Self, StoreError> {
-        let open_error = |source| StoreError::Open { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // On a read-only file system the file can still be read.
-        let file = options.open(path).or_else(|error| match error.kind() {
-            io::ErrorKind::ReadOnlyFilesystem => File::open(path).map_err(|_| error),
-            _ => Err(error),
-        });
-        let file = file.map_err(open_error)?;
-        let metadata = file.metadata().map_err(open_error)?;
-        if !metadata.is_file() {
-            return Err(StoreError::Foreign { path: path.to_owned(), reason: "it is not a file".into() });
-        }
-        drop(file);
+        let metadata = metadata_of(path, &options)?;
         let opened = Self {
             path: path.to_owned(),
             file: (metadata.dev(), metadata.ino()),
             disk: DiskWatch::new(path.parent().unwrap_or(path)),
-            state: RwLock::new(State { openings: 0, database: Access::Closed }),
+            use_of_file: UseOfFile::Node,
+            state: RwLock::new(State { openings: 0, database: Access::Closed, was_repaired: false }),
             #[cfg(test)]
             faults,
         };
@@ -115,6 +117,35 @@ impl Opened {
         let purpose = if metadata.len() == 0 { Purpose::Writing } else { Purpose::Reading };
         opened.open_again(0, purpose)?;
         Ok(opened)
+    }
+
+    /// Opens a file that there is, to read it while no process has it open. Nothing is written to it.
+    pub(super) fn open_offline(path: &Path) -> Result<Self, StoreError> {
+        let metadata = metadata_of(path, OpenOptions::new().read(true).write(true))?;
+        if metadata.len() == 0 {
+            return Err(StoreError::Foreign { path: path.to_owned(), reason: "it is empty".into() });
+        }
+        let opened = Self {
+            path: path.to_owned(),
+            file: (metadata.dev(), metadata.ino()),
+            disk: DiskWatch::new(path.parent().unwrap_or(path)),
+            use_of_file: UseOfFile::Offline,
+            state: RwLock::new(State { openings: 0, database: Access::Closed, was_repaired: false }),
+            #[cfg(test)]
+            faults: super::faults::Faults::default(),
+        };
+        opened.open_again(0, Purpose::Reading)?;
+        Ok(opened)
+    }
+
+    /// Returns whether it was opened to be read only.
+    pub(super) fn is_offline(&self) -> bool {
+        self.use_of_file == UseOfFile::Offline
+    }
+
+    /// Returns whether the database was not sound when it was opened, and was repaired.
+    pub(super) fn was_repaired(&self) -> bool {
+        self.state().was_repaired
     }
 
     /// Returns the path of the file.
@@ -206,26 +237,34 @@ impl Opened {
         state.openings += 1;
         // Releases the file's lock.
         state.database = Access::Closed;
+        if self.is_offline() {
+            let (database, is_sound) = self.open_file(Purpose::Reading)?;
+            (state.database, state.was_repaired) = (Access::ForReading(database), !is_sound);
+            return Ok(());
+        }
         let failed = match self.open_file(Purpose::Writing) {
-            Ok(database) => {
-                state.database = Access::ForWriting(database);
+            Ok((database, is_sound)) => {
+                (state.database, state.was_repaired) = (Access::ForWriting(database), !is_sound);
                 return Ok(());
             }
             Err(error @ StoreError::Open { .. }) => error,
             Err(error) => return Err(error),
         };
-        if let Ok(database) = self.open_file(Purpose::Reading) {
-            state.database = Access::ForReading(database);
+        if let Ok((database, is_sound)) = self.open_file(Purpose::Reading) {
+            (state.database, state.was_repaired) = (Access::ForReading(database), !is_sound);
         }
         let is_enough = purpose == Purpose::Reading && state.database.database().is_some();
         let told = self.told(failed, 0);
         if is_enough { Ok(()) } else { Err(told) }
     }
 
-    fn open_file(&self, purpose: Purpose) -> Result<Database, StoreError> {
+    /// Returns the database, and whether it was sound.
+    fn open_file(&self, purpose: Purpose) -> Result<(Database, bool), StoreError> {
         let open_error = |source| StoreError::Open { path: self.path.clone(), source };
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(purpose == Purpose::Writing).open(&self.path).map_err(open_error)?;
+        // A lock of its own takes a file that could be written.
+        options.read(true).write(purpose == Purpose::Writing || self.is_offline());
+        let file = open_or_read(&self.path, &options).map_err(open_error)?;
         let metadata = file.metadata().map_err(open_error)?;
         if (metadata.dev(), metadata.ino()) != self.file {
             return Err(StoreError::Disk(DiskError::gone(self.disk.directory(), &self.path)));
@@ -236,7 +275,8 @@ impl Opened {
             #[cfg(not(test))]
             Purpose::Writing => builder().create_file(file),
             Purpose::Reading => {
-                let overlay = Overlay::new(file).map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
+                let overlay = if self.is_offline() { Overlay::locking(file) } else { Overlay::new(file) };
+                let overlay = overlay.map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
                 builder().create_with_backend(overlay)
             }
         })
@@ -298,8 +338,29 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens the database and checks all of it.
-fn open_sound(path: &Path, open: impl FnOnce() -> Result<Database, DatabaseError>) -> Result<Database, StoreError> {
+/// Opens a file, or on a read-only file system, opens it to be read.
+fn open_or_read(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    options.open(path).or_else(|error| match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => File::open(path).map_err(|_| error),
+        _ => Err(error),
+    })
+}
+
+/// Returns the metadata of what has to be a file.
+fn metadata_of(path: &Path, options: &OpenOptions) -> Result<Metadata, StoreError> {
+    let open_error = |source| StoreError::Open { path: path.to_owned(), source };
+    let metadata = open_or_read(path, options).and_then(|file| file.metadata()).map_err(open_error)?;
+    if !metadata.is_file() {
+        return Err(StoreError::Foreign { path: path.to_owned(), reason: "it is not a file".into() });
+    }
+    Ok(metadata)
+}
+
+/// Opens the database and checks all of it. Returns whether it was sound.
+fn open_sound(
+    path: &Path,
+    open: impl FnOnce() -> Result<Database, DatabaseError>,
+) -> Result<(Database, bool), StoreError> {
     // For some damage redb reports no error before it indexes out of bounds. After its check has passed, it has rebuilt
     // everything it relies on, so such a panic can only occur here.
     let opened = panic::catch_unwind(AssertUnwindSafe(|| {
@@ -312,7 +373,7 @@ fn open_sound(path: &Path, open: impl FnOnce() -> Result<Database, DatabaseError
     if !sound {
         tracing::warn!(store = %path.display(), "the store was not sound and has been repaired");
     }
-    Ok(database)
+    Ok((database, sound))
 }
 
 fn open_failed(path: &Path, error: DatabaseError) -> StoreError {

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redb::StorageBackend;
+use redb::backends::FileBackend;
+use redb::{BackendError, StorageBackend};
 
 const BLOCK_BYTES: u64 = 4096;
 
@@ -18,6 +19,8 @@ const BLOCK_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Overlay {
     file: File,
+    /// Takes the locks of a database that writes to the file, if it has to be refused while another process does.
+    locks: Option<FileBackend>,
     changed: Mutex<Changed>,
 }
 
@@ -35,7 +38,17 @@ impl Overlay {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let len = file.metadata()?.len();
         let changed = Changed { len, file_len: len, blocks: BTreeMap::new() };
-        Ok(Self { file, changed: Mutex::new(changed) })
+        Ok(Self { file, locks: None, changed: Mutex::new(changed) })
+    }
+
+    /// The same over a file that no other process may have open as a database meanwhile.
+    pub(super) fn locking(file: File) -> io::Result<Self> {
+        let locks = FileBackend::new(file.try_clone()?).map_err(io::Error::other)?;
+        Ok(Self { locks: Some(locks), ..Self::new(file)? })
+    }
+
+    fn locked<T>(&self, lock: impl FnOnce(&FileBackend) -> Result<T, BackendError>) -> Result<T, BackendError> {
+        self.locks.as_ref().map_or(Err(BackendError::Unsupported), lock)
     }
 
     fn changed(&self) -> MutexGuard<'_, Changed> {
@@ -134,6 +147,34 @@ impl StorageBackend for Overlay {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.changed().write(&self.file, offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.locks.as_ref().map_or(Ok(()), FileBackend::close)
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.locked(|locks| locks.try_lock_range(start, end))
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.locked(|locks| locks.try_lock_shared_range(start, end))
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.locked(|locks| locks.lock_range(start, end))
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.locked(|locks| locks.lock_shared_range(start, end))
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.locked(|locks| locks.unlock_range(start, end))
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.locked(|locks| locks.query_lock_range(start, end))
     }
 }
 

@@ -8,9 +8,14 @@ use rustix::io::Errno;
 
 use super::faults::Faults;
 use super::*;
-use crate::model::{Author, Chain, Class, Key, Match, Policy, Rule, Stage, Tenant, Upload};
+use crate::model::{Author, Chain, Change, Class, Key, Match, Policy, Rule, Stage, Tenant, Upload};
 
+mod archive;
+mod crashes;
 mod history;
+mod history_limits;
+mod quarantine;
+mod room;
 
 fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
@@ -59,8 +64,7 @@ fn forget_all(store: &Store) {
     let forgotten = store.opened.write(0, |write| {
         let mut contents = Contents::open(store, write)?;
         let mut history = History::open(store, write)?;
-        while history.forget_oldest(&mut contents, "demo", u64::MAX)? {}
-        Ok(())
+        history.forget_all(&mut contents, "demo")
     });
     forgotten.map_err(|not_written| not_written.error).unwrap();
 }
@@ -313,7 +317,7 @@ fn files_stay_as_long_as_a_stage_names_them() {
 fn on_faulty_disk(folder: &Path) -> (Store, Faults) {
     let faults = Faults::default();
     let opened = Opened::open_with(&folder.join("store"), faults.clone()).unwrap();
-    let store = Store { opened, history: HistoryLimits::default() };
+    let store = Store { opened, history: HistoryLimits::default(), not_set_aside: Mutex::default() };
     store.check_format().unwrap();
     (store, faults)
 }

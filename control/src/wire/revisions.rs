@@ -21,6 +21,12 @@ impl From<&Object> for proto::Object {
     }
 }
 
+impl From<Object> for proto::Object {
+    fn from(object: Object) -> Self {
+        (&object).into()
+    }
+}
+
 impl TryFrom<proto::Object> for Object {
     type Error = BadMessage;
 

@@ -34,7 +34,7 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
     let (filter, name, of) = (Some(tenant.to_owned()), None, tenant.to_owned());
     let module = proto::Module { tenant: of.clone(), name: "m".into(), ..Default::default() };
     let object = proto::ObjectRef { kind: proto::Kind::Rule.into(), tenant: of.clone(), name: "r".into() };
-    let header = Header { tenant: of.clone(), digest: "sha256:".into(), size_bytes: 1 };
+    let header = Header { tenant: of.clone(), digest: "sha256:".into(), size_bytes: 1, keep_history: false };
     let upload = proto::UploadRequest { part: Some(Part::Header(header)) }.encode_to_vec();
     let apply = proto::ApplyRequest { modules: vec![module], ..Default::default() };
     let delete = proto::DeleteRequest { objects: vec![object], ..Default::default() };
@@ -47,7 +47,8 @@ fn methods(tenant: &str) -> Vec<(&'static str, Least, Vec<u8>)> {
         (
             "/pinion.v1.Control/UploadKey",
             Least::Admin,
-            proto::UploadKeyRequest { tenant: of.clone(), pem: b"no key".to_vec() }.encode_to_vec(),
+            proto::UploadKeyRequest { tenant: of.clone(), pem: b"no key".to_vec(), keep_history: false }
+                .encode_to_vec(),
         ),
         ("/pinion.v1.Control/Apply", Least::Admin, apply.encode_to_vec()),
         ("/pinion.v1.Control/Delete", Least::Admin, delete.encode_to_vec()),
@@ -182,7 +183,6 @@ async fn every_method_is_for_the_roles_that_it_states_and_for_requests_about_the
 async fn populate(remote: &Remote, operator: &mut Client, channel: &Channel, tenant: &str) {
     let name = tenant.parse().unwrap();
     let digest = operator.upload(&name, wasm(tenant)).await.unwrap().to_string();
-    operator.upload(&name, wasm(&format!("unnamed, of {tenant}"))).await.unwrap();
     let pem = Pem::new(KeyPair::generate().unwrap().serialize_pem().into_bytes());
     let key = operator.upload_key(&name, pem).await.unwrap().digest.to_string();
     let model = operator.upload_model(&name, format!("onnx of {tenant}").into_bytes()).await.unwrap().to_string();
@@ -205,6 +205,7 @@ async fn populate(remote: &Remote, operator: &mut Client, channel: &Channel, ten
     };
     request.rules.push(alike(&of, "r", &chain));
     call(channel, "/pinion.v1.Control/Apply", request.encode_to_vec()).await.unwrap();
+    operator.upload(&name, wasm(&format!("unnamed, of {tenant}"))).await.unwrap();
     let origin = Origin {
         tenant: name,
         chain: chain.parse().unwrap(),

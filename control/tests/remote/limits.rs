@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_millis(200);
 
 fn header(size_bytes: u64) -> Vec<u8> {
     let digest = format!("sha256:{}", "0".repeat(64));
-    let part = Part::Header(Header { tenant: "demo".into(), digest, size_bytes });
+    let part = Part::Header(Header { tenant: "demo".into(), digest, size_bytes, keep_history: false });
     proto::UploadRequest { part: Some(part) }.encode_to_vec()
 }
 
@@ -314,6 +314,7 @@ async fn a_tenant_that_asks_too_fast_is_told_when_to_ask_again_and_the_operator_
     let refused = refused.unwrap();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     assert!(refused.message().starts_with("a tenant may make 1 requests in a second"), "{refused:?}");
+    assert_eq!(refused.metadata().get("pinion-retry").map(AsRef::as_ref), Some(&b"later"[..]), "{refused:?}");
     let local = remote.local();
     for _ in 0..20 {
         call(&local, GET_STATUS, Vec::new()).await.unwrap();
@@ -349,7 +350,9 @@ async fn an_upload_of_a_tenant_arrives_in_chunks() {
     let admin = remote.channel(&remote.authority.client(&[ADMIN])).await;
     let bytes = [&b"\0asm"[..], &vec![7; 5 << 20]].concat();
     let digest = pinion_control::model::Digest::of(&bytes).to_string();
-    let header = Part::Header(Header { tenant: "demo".into(), digest: digest.clone(), size_bytes: bytes.len() as u64 });
+    let size_bytes = bytes.len() as u64;
+    let header = Header { tenant: "demo".into(), digest: digest.clone(), size_bytes, keep_history: false };
+    let header = Part::Header(header);
     let chunks = bytes.chunks(1 << 20).map(|chunk| Part::Chunk(chunk.to_vec())).collect::<Vec<_>>();
     let parts = std::iter::once(header).chain(chunks);
     let messages = tokio_stream::iter(parts.map(|part| proto::UploadRequest { part: Some(part) }.encode_to_vec()));

@@ -35,7 +35,12 @@ async fn callers_of_a_tenant_that_was_deleted_change_nothing_until_the_operator_
     operator.apply(ApplyRequest { modules, ..ApplyRequest::default() }).await.unwrap();
 
     let module = Module { tenant: demo(), name: "m".parse().unwrap(), digest, size_bytes: 0 };
-    let header = proto::upload_request::Header { tenant: "demo".into(), digest: digest.to_string(), size_bytes: 5 };
+    let header = proto::upload_request::Header {
+        tenant: "demo".into(),
+        digest: digest.to_string(),
+        size_bytes: 5,
+        keep_history: false,
+    };
     let part = Some(proto::upload_request::Part::Header(header));
     let upload = proto::UploadRequest { part }.encode_to_vec();
     let apply = proto::ApplyRequest { modules: vec![(&module).into()], ..Default::default() }.encode_to_vec();

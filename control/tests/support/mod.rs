@@ -47,6 +47,8 @@ pub struct TestNode {
     pub panics: AtomicBool,
     /// Makes the next state that it follows take until others wait for that.
     pub takes_long: AtomicBool,
+    /// Makes chains have no instance ready.
+    pub has_no_instances: AtomicBool,
     /// How many handles of calls were dropped.
     pub calls_given_up: Arc<AtomicUsize>,
     /// How long a build takes.
@@ -353,7 +355,7 @@ impl Node for TestNode {
         let chain_status = |chain: Arc<Chain>| ChainStatus {
             tenant: chain.tenant.clone(),
             chain: chain.name.clone(),
-            ready: chain.cache_min,
+            ready: if self.has_no_instances.load(Ordering::Relaxed) { 0 } else { chain.cache_min },
             active: 1,
             failures: 0,
             last_failure: None,

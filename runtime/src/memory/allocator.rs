@@ -7,7 +7,7 @@
 //! What users upload comes in large blocks, on whichever thread serves the call, and so does what a build makes of it, each on a thread of
 //! its own. mimalloc would keep the largest of them for each of the serving threads, and looks for a free place elsewhere for each new one.
 //! So blocks from 128 KiB on are glibc's, which maps each of them for itself and returns it to the kernel when it is freed. Threads that run
-//! models keep some of theirs (`large_blocks.rs`).
+//! models keep some of theirs, for the next run of the same tenant (`large_blocks.rs`).
 #![allow(unsafe_code)] // Is an allocator, and sets options of C libraries.
 
 mod large_blocks;
@@ -18,7 +18,11 @@ use std::ffi::{c_int, c_long};
 use libmimalloc_sys::mi_option_set;
 use mimalloc::MiMalloc;
 
-pub(crate) use self::large_blocks::keep_here as keep_large_blocks_here;
+#[cfg(test)]
+pub(crate) use self::large_blocks::kept_here as kept_large_blocks_here;
+pub(crate) use self::large_blocks::{
+    free_kept_here as free_kept_large_blocks_here, keep_here as keep_large_blocks_here,
+};
 
 /// Blocks of this size and more return to the kernel when they are freed, unless their thread keeps some. After its start, the data plane
 /// has none.

@@ -9,7 +9,8 @@
 //!
 //! Each [`Kind`] of work has threads and queues of its own. A tenant has a bounded number of jobs; tenants take turns by the processor time that
 //! their jobs have taken, and by weight (`lanes.rs`). A job owns copies of all that it reads and writes: the memory of guests is never touched
-//! here. What it needs of memory is charged to the tenant while it is done; if that is more than the tenant has left, it is refused.
+//! here. What it needs of memory is charged to the tenant while it is done; if that is more than the tenant has left, it is refused. Memory
+//! that a thread keeps from one job to the next is freed before a job of another tenant.
 //!
 //! The worker is told how long a job took, and charges the tenant as for its FWP's own turns, also if the FWP has ended meanwhile. The time is
 //! counted here, once, by chain.
@@ -35,7 +36,8 @@ use self::lanes::{Chosen, Lanes};
 use self::rate::Rate;
 use crate::clock;
 use crate::containment::{Panicked, contained};
-use crate::scheduler::CpuShare;
+use crate::memory::allocator::free_kept_large_blocks_here;
+use crate::scheduler::{CpuShare, TenantGeneration};
 use crate::tenants::accounts::OverLimit;
 use crate::tenants::job_meters::{JobMeter, JobRefusal};
 use crate::tenants::scheduling_params::SchedulingParams;
@@ -220,10 +222,10 @@ impl Offload {
 
     /// Does jobs of a kind until [`Offload::stop`]; each of the kind's threads calls this.
     pub fn run(&self, kind: Kind) {
-        let queue = &self.queues[kind as usize];
+        let (queue, mut last) = (&self.queues[kind as usize], LastTenant::default());
         while !self.is_stopped.load(Ordering::Relaxed) {
             match queue.next() {
-                Some(chosen) => queue.work(chosen),
+                Some(chosen) => queue.work(chosen, &mut last),
                 None => {
                     let _ = queue.calls.1.recv();
                 }
@@ -241,8 +243,8 @@ impl Offload {
 
     /// Does the jobs that wait, for tests without threads. Returns how many there were.
     pub fn work_off(&self, kind: Kind) -> usize {
-        let queue = &self.queues[kind as usize];
-        std::iter::from_fn(|| queue.next()).map(|chosen| queue.work(chosen)).count()
+        let (queue, mut last) = (&self.queues[kind as usize], LastTenant::default());
+        std::iter::from_fn(|| queue.next()).map(|chosen| queue.work(chosen, &mut last)).count()
     }
 }
 
@@ -308,8 +310,9 @@ impl Queue {
     }
 
     /// Does a job, tells its owner, and charges its tenant.
-    fn work(&self, Chosen { job, lane, charged }: Chosen<Job>) {
+    fn work(&self, Chosen { job, lane, charged }: Chosen<Job>, last: &mut LastTenant) {
         let Job { kind, terms, share, id, wake, work } = job;
+        last.is_now(&share);
         let meter = kind.meter(&terms);
         meter.begun();
         let began = thread_time();
@@ -330,6 +333,20 @@ impl Queue {
         self.jobs[usize::from(share.tenant.0)].fetch_sub(1, Ordering::Relaxed);
         if outcome != Outcome::NotBegun {
             wake.wake(id, share, took_ns);
+        }
+    }
+}
+
+/// Whose job a thread has done last: the tenant's number, and which of the tenants that have had it.
+#[derive(Default)]
+struct LastTenant(Option<(TenantIndex, TenantGeneration)>);
+
+impl LastTenant {
+    /// Notes whose job is next. If it is another tenant's, it gets no memory that has this one's data in it.
+    fn is_now(&mut self, share: &CpuShare) {
+        let now = Some((share.tenant, share.generation));
+        if std::mem::replace(&mut self.0, now) != now {
+            free_kept_large_blocks_here();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use pinion_control::node::JobStatus;
 
 use super::*;
+use crate::memory::allocator::{keep_large_blocks_here, kept_large_blocks_here};
 use crate::tenants::accounts::Scope;
 use crate::tenants::job_meters;
 
@@ -160,6 +161,30 @@ fn tenants_with_jobs_take_turns_whatever_one_has_submitted_before() {
     let mut first = order.lock().unwrap()[..3].to_vec();
     first.sort_unstable();
     assert_eq!(first, [1, 2, 3]);
+}
+
+/// In a thread of its own, as each test is: that thread keeps large blocks.
+#[test]
+fn a_job_gets_no_memory_that_was_kept_of_another_tenants() {
+    const BYTES: usize = 1 << 20;
+    keep_large_blocks_here(4 * BYTES);
+    let (offload, woken) = (Offload::new([MANY; 2]), Arc::<Woken>::default());
+    let job = || {
+        let kept = kept_large_blocks_here();
+        drop(std::hint::black_box(vec![0xa5_u8; BYTES]));
+        kept
+    };
+    let of_first = || submit(&offload, 1, &woken, job).unwrap();
+    let tickets = [of_first(), of_first(), of_first()];
+    offload.work_off(Kind::Signer);
+    assert_eq!(tickets.map(|ticket| ticket.take()), [0, BYTES, BYTES].map(|kept| Some(Ok(kept))));
+    assert_eq!(kept_large_blocks_here(), BYTES);
+    let of_second = submit(&offload, 2, &woken, job).unwrap();
+    offload.work_off(Kind::Signer);
+    assert_eq!(of_second.take(), Some(Ok(0)));
+    let [first, second] = [1, 2].map(|tenant| submit(&offload, tenant, &woken, job).unwrap());
+    offload.work_off(Kind::Signer);
+    assert_eq!([first, second].map(|ticket| ticket.take()), [Some(Ok(0)), Some(Ok(0))]);
 }
 
 #[test]

@@ -318,7 +318,7 @@ fn state_and_counters_of_a_c_function_outlive_its_instance() {
         let counted = series(&node, "notebook_orders");
         (counted.len() == 2 && counted.contains(&of("obeyed", 4)) && counted.contains(&of("refused", 1))).then_some(())
     });
-    let text = node.cli().run(&["metrics"]);
+    let text = node.cli().run(&["metrics", "-A"]);
     let labels = format!("tenant=\"{TENANT}\",chain=\"writer\",stage=\"0\",module=\"notebook\"");
     let line = format!("pinion_function_notebook_orders_total{{{labels},outcome=\"obeyed\"}} 4\n");
     assert!(text.contains(&line), "{line} is not in\n{text}");
@@ -454,7 +454,7 @@ fn the_packet_filter_in_c_lets_the_same_frames_pass_as_the_one_in_rust() {
 
 /// Returns the metrics of a module that counted in one stage, by name and the module's own labels, in their order.
 fn metrics_of(inline: &Inline, module: &str) -> Vec<(String, f64)> {
-    let text = inline.node.cli().run(&["metrics"]);
+    let text = inline.node.cli().run(&["metrics", "-A"]);
     let read = |line: &str| {
         let (name, rest) = line.split_once('{')?;
         let (labels, value) = rest.rsplit_once("} ")?;
@@ -543,7 +543,7 @@ fn clients_that_are_not_allowed_reach_nothing_behind_the_packet_filter_in_c() {
         format!("pinion_function_packet_filter_packets_denied_total{{{labels},reason=\"unreadable\"}} 0\n"),
     ];
     until("counts of all packets", SOON, || {
-        let text = bed.node.cli().run(&["metrics"]);
+        let text = bed.node.cli().run(&["metrics", "-A"]);
         lines.iter().all(|line| text.contains(line)).then_some(())
     });
 }

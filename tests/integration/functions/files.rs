@@ -127,7 +127,7 @@ fn an_instance_reads_back_what_it_wrote() {
 
 /// Returns what instances logged about their visits, by FWP.
 fn visits(bed: &Bed) -> Vec<Vec<String>> {
-    let lines = bed.node.cli().run(&["logs", "-o", "json"]);
+    let lines = bed.node.cli().run(&["logs", "-A", "-o", "json"]);
     let mut by_fwp = std::collections::BTreeMap::<String, Vec<String>>::new();
     for line in lines.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is an object")) {
         let text = line["text"].as_str().unwrap_or_default().to_owned();

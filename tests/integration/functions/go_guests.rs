@@ -54,7 +54,7 @@ fn gos_own_library_has_time_chance_files_and_memory_and_each_instance_a_seed_of_
     assert!(bytes[0].len() == 32 && bytes[0] != bytes[1], "{bytes:?}");
     let orders = ["one", "two"].map(|chain| answer(&node, chain, "order"));
     assert!(orders[0].len() == orders[1].len() && orders[0] != orders[1], "{orders:?}");
-    let log = node.cli().run(&["logs"]);
+    let log = node.cli().run(&["logs", "-A"]);
     assert!(log.contains("configured with \"said\"") && log.contains("each instance initialises itself"), "{log}");
 
     assert_eq!(answer(&node, "one", "file"), "good morning");

@@ -153,7 +153,7 @@ fn hash_tables_made_during_initialisation_have_a_seed_of_each_instance() {
     let node = sleepers(&["one", "two"]);
     let seeds = ["one", "one", "two"].map(|chain| number(&node, chain, "seed"));
     assert!(seeds[0] == seeds[1] && seeds[0] != seeds[2], "{seeds:?}");
-    let log = node.cli().run(&["logs"]);
+    let log = node.cli().run(&["logs", "-A"]);
     assert!(log.contains("each instance initialises itself"), "{log}");
 }
 

@@ -61,14 +61,14 @@ fn every_case_holds(guest: &str, count_min: usize) -> Node {
 fn streams_files_directories_and_clocks_behave_as_posix_specifies_for_c_programs() {
     let node = every_case_holds("libc", 14);
     // Output before a stream is reopened goes to the log, and output after that goes to the file.
-    let log = node.cli().run(&["logs", "--chain", "standard-output-is-reopened"]);
+    let log = node.cli().run(&["logs", "-A", "--chain", "standard-output-is-reopened"]);
     assert!(log.contains("to the log") && !log.contains("to a file") && !log.contains("an error"), "{log}");
 }
 
 #[test]
 fn each_call_of_wasi_answers_as_it_is_specified() {
     let node = every_case_holds("wasi", 16);
-    let log = node.cli().run(&["logs", "--chain", "a-stream-goes-on-by-another-number"]);
+    let log = node.cli().run(&["logs", "-A", "--chain", "a-stream-goes-on-by-another-number"]);
     assert!(log.contains("said by another number"), "{log}");
 }
 

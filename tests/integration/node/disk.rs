@@ -93,7 +93,7 @@ fn a_full_disk_refuses_changes(log_is_on_it: bool) {
     }
 
     let upload = try_apply(&node, &pushed);
-    assert_eq!(upload.status.code(), Some(2), "{}", errors(&upload));
+    assert_eq!(upload.status.code(), Some(3), "{}", errors(&upload));
     assert!(
         errors(&upload).contains("has no space left: free some on its file system, then try again"),
         "{}",
@@ -104,7 +104,7 @@ fn a_full_disk_refuses_changes(log_is_on_it: bool) {
         let output = try_apply(&node, &rule(number));
         match output.status.code() {
             Some(0) => durable.push(format!("rule{number}")),
-            Some(2) => assert!(errors(&output).contains("has no space left"), "{}", errors(&output)),
+            Some(3) => assert!(errors(&output).contains("has no space left"), "{}", errors(&output)),
             other => panic!("{other:?}: {}", errors(&output)),
         }
         durable.sort();
@@ -112,7 +112,7 @@ fn a_full_disk_refuses_changes(log_is_on_it: bool) {
     }
     assert!(warnings(&node).contains("has no space left: changes that need it are refused"), "{}", warnings(&node));
     assert_eq!(node.cli().get("chains").len(), 2);
-    node.cli().run(&["get", "uploads"]);
+    node.cli().run(&["get", "uploads", "-A"]);
     assert_answers(&node);
 
     // A node also starts on a full disk, with the state that was durable.
@@ -262,13 +262,15 @@ fn a_chain_whose_function_ended_the_node_while_it_was_started_is_held_back_until
     node.apply(starting().text());
     assert!(!warnings(&node).contains(held), "{}", warnings(&node));
     until("failure of its instance", SOON, || (chain_failures(&node) > 0).then_some(()));
+    let waited = node.cli().output(&["rollout", "status", "--timeout", "500ms"]);
+    assert_eq!(waited.status.code(), Some(1));
+    assert!(errors(&waited).contains("no instance is ready of chain mallory/loop: "), "{}", errors(&waited));
 
     crash_while_starting(&node);
     assert!(warnings(&node).contains(held));
     node.apply(Manifest::of("mallory").module("loop", &build::sample("icmp-echo")).text());
-    until("instance of what replaces it", SOON, || {
-        (node.cli().chain_status("mallory", "loop")["ready"].as_u64() > Some(0)).then_some(())
-    });
+    node.cli().run(&["rollout", "status"]);
+    assert!(node.cli().chain_status("mallory", "loop")["ready"].as_u64() > Some(0), "what replaces it has an instance");
     assert!(!warnings(&node).contains(held));
     node.stop();
 }

@@ -261,7 +261,7 @@ fn addresses_of_the_inside_that_come_from_outside_are_known_to_be_forged() {
     let forged = ping(&border.outside, &format!("-c 3 -i 0.05 -W 1 -I {FORGED} {INSIDE}"));
     assert_eq!(forged.received, 0, "{forged:?}");
     until("count of forged packets", SOON, || {
-        let metrics = border.node.cli().run(&["metrics"]);
+        let metrics = border.node.cli().run(&["metrics", "-A"]);
         let of_spoofed = |line: &&str| line.contains("firewall_packets_denied_total{") && line.contains("\"spoofed\"");
         metrics.lines().find(of_spoofed).filter(|line| !line.ends_with(" 0")).map(|_| ())
     });

@@ -56,7 +56,7 @@ fn a_firewall_knows_forged_addresses_of_the_inside_by_the_port_that_they_come_in
     let forged = ping(&right.namespace, &format!("-c 3 -i 0.05 -W 1 -I {FORGED} {}", left.address));
     assert_eq!(forged.received, 0, "{forged:?}");
     until("count of forged packets", SOON, || {
-        let metrics = inline.node.cli().run(&["metrics"]);
+        let metrics = inline.node.cli().run(&["metrics", "-A"]);
         let of_spoofed = |line: &&str| line.contains("firewall_packets_denied_total{") && line.contains("\"spoofed\"");
         metrics.lines().find(of_spoofed).filter(|line| !line.ends_with(" 0")).map(|_| ())
     });

@@ -79,7 +79,7 @@ fn each_connection_has_an_instance_that_waits_for_it_alone() {
     }
     // The counters of such a program appear like those of any other function.
     let counter = |name: &str| -> Option<u64> {
-        let all: Vec<Value> = serde_json::from_str(&bed.node.cli().run(&["metrics", "-o", "json"])).unwrap();
+        let all: Vec<Value> = serde_json::from_str(&bed.node.cli().run(&["metrics", "-A", "-o", "json"])).unwrap();
         all.iter().find(|metric| metric["name"] == name)?["value"]["counter"].as_u64()
     };
     until("count of all connections and bytes", SOON, || {

@@ -24,7 +24,7 @@ impl Cli {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(build::program("pinion"));
-        command.arg("--socket").arg(&self.socket).args(words).env_remove("PINION_SOCKET");
+        command.arg("--socket").arg(&self.socket).args(words).env_remove("PINION_SOCKET").env_remove("PINION_TENANT");
         command
     }
 
@@ -100,16 +100,16 @@ impl Cli {
         output(command.arg(manifest))
     }
 
-    /// Returns all objects of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
+    /// Returns all tenants' objects of one kind: `modules`, `chains`, `rules`, `instances`, `fwps`.
     ///
     /// # Panics
     /// If they cannot be read, or are no list.
     #[track_caller]
     #[must_use]
     pub fn get(&self, kind: &str) -> Vec<Value> {
-        match json(&self.run(&["get", kind, "-o", "json"])) {
+        match json(&self.run(&["get", kind, "-A", "-o", "json"])) {
             Value::Array(all) => all,
-            other => panic!("`pinion get {kind} -o json` wrote no list, but {other}"),
+            other => panic!("`pinion get {kind} -A -o json` wrote no list, but {other}"),
         }
     }
 

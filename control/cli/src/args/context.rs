@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use pinion_control::client::ServerAddress;
-use pinion_control::model::TenantName;
 
 use crate::contexts::ContextName;
 
@@ -19,7 +18,8 @@ pub(crate) enum ContextCommand {
     },
     /// Add a context: a node over TCP (--server), or a node on this machine (--socket)
     ///
-    /// Certificates and keys stay where they are. The context has their paths.
+    /// Certificates and keys stay where they are. The context has their paths. With --tenant, commands that use it mean that
+    /// tenant unless they name one.
     Add(Box<AddedContext>),
     /// Remove a context; its certificate and key stay where they are
     Remove {
@@ -49,9 +49,6 @@ pub(crate) struct AddedContext {
     /// The file with the key of your certificate
     #[arg(long, value_name = "FILE", requires = "server")]
     pub(crate) key: Option<PathBuf>,
-    /// The tenant of commands that name none, and of manifests that name none
-    #[arg(long)]
-    pub(crate) tenant: Option<TenantName>,
     /// Make it the current context
     #[arg(long = "use")]
     pub(crate) is_current: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand};
 use pinion_control::control::ChangeOptions;
 
-use super::{Owner, Scope, time};
+use super::{Kind, Scope, time};
 
 /// On what terms a change is made.
 #[derive(Clone, Copy, Debug, ClapArgs)]
@@ -28,20 +28,23 @@ impl From<Terms> for ChangeOptions {
 /// Whether to wait until a change is in force.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub(crate) struct Waiting {
-    /// Wait until the change is completely in force
+    /// Wait until the change is completely in force: an instance of each chain that it concerns is ready. Chains with
+    /// cache_min = 0 have none ready
     #[arg(long)]
     pub(crate) wait: bool,
-    #[command(flatten)]
-    pub(crate) timeout: Timeout,
+    /// How long to wait for that: 500ms, 10s, 2m. By default 2m
+    #[arg(id = "wait_timeout", long = "timeout", requires = "wait", value_name = "TIME", value_parser = time)]
+    timeout: Option<Duration>,
 }
 
-/// How long to wait.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(crate) struct Timeout {
-    /// How long to wait for that: 500ms, 10s, 2m
-    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = time)]
-    pub(crate) timeout: Duration,
+impl Waiting {
+    pub(crate) fn timeout(self) -> Duration {
+        self.timeout.unwrap_or(WAIT)
+    }
 }
+
+/// How long to wait by default.
+const WAIT: Duration = Duration::from_secs(120);
 
 /// Which revisions to show.
 #[derive(Debug, ClapArgs)]
@@ -66,15 +69,14 @@ pub(crate) struct ObjectName {
     pub(crate) name: Option<String>,
 }
 
-const KINDS: [&str; 6] = ["tenant", "module", "key", "model", "chain", "rule"];
-
 impl FromStr for ObjectName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (kind, name) = text.split_once('/').map_or((text, None), |(kind, name)| (kind, Some(name.to_owned())));
-        let known = KINDS.into_iter().find(|known| *known == kind.strip_suffix('s').unwrap_or(kind));
-        let kind = known.ok_or_else(|| format!("the kinds are {}, as in chain/echo", KINDS.join(", ")))?;
+        let known = Kind::of(kind, &Kind::OF_MANIFESTS).map(Kind::singular);
+        let kinds = || Kind::OF_MANIFESTS.map(Kind::singular).join(", ");
+        let kind = known.ok_or_else(|| format!("the kinds are {}, as in chain/echo", kinds()))?;
         Ok(Self { kind, name })
     }
 }
@@ -90,18 +92,17 @@ pub(crate) enum Rollout {
         #[arg(long, value_name = "REVISION")]
         to_revision: Option<u64>,
         #[command(flatten)]
-        owner: Owner,
-        #[command(flatten)]
         terms: Terms,
         #[command(flatten)]
         waiting: Waiting,
     },
     /// Wait until the latest revision is completely in force
     ///
-    /// New clients get what was applied once it is: each chain of it has an instance. The exit status is 1 if it is not in
-    /// force in time.
+    /// New clients get what was applied once it is: an instance of each chain is ready, but for those with cache_min = 0. For
+    /// operators these are all tenants' chains. The exit status is 1 if it is not in force in time.
     Status {
-        #[command(flatten)]
-        timeout: Timeout,
+        /// How long to wait for that: 500ms, 10s, 2m
+        #[arg(long, default_value = "2m", value_name = "TIME", value_parser = time)]
+        timeout: Duration,
     },
 }

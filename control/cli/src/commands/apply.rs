@@ -24,12 +24,15 @@ pub(super) async fn run(
     let contents = read_manifests(&target.tenant_or(None), files)?.load()?;
     let mut client = target.connect().await?;
     let changed = progress::shown_during(&target.address, apply(client.clone(), contents, terms.into())).await?;
-    rollout::wait_for(&mut client, changed.version, terms, waiting).await?;
-    print_changed(&changed, Done::of(terms), format)
+    print_changed(&changed, Done::of(terms), format)?;
+    rollout::wait_for(&mut client, &changed, terms, waiting).await
 }
 
-/// Uploads the modules, files, keys and models, and makes the change.
+/// Uploads the modules, files, keys and models, and makes the change. A dry run's uploads cost no revision.
 pub(super) async fn apply(mut client: Client, contents: Contents, options: ChangeOptions) -> anyhow::Result<Changed> {
+    if options.dry_run {
+        client = client.keeping_history();
+    }
     let mut uploaded = BTreeSet::new();
     for files in contents.files {
         let files_of = check::files_of(&files);

@@ -12,11 +12,13 @@ use crate::args::{AddedContext, ContextCommand, Format};
 use crate::contexts::{Context, ContextError, ContextName, Contexts, Target, Wanted, warn_of_readable};
 use crate::output::{self, or_dash, printable};
 
-/// Executes the command. `wanted` is the node that the command line asks for, and `socket` the one that it names.
+/// Executes the command. `wanted` is the node that the command line asks for, `socket` the one that it names, and `tenant` the
+/// tenant that it names.
 pub(super) fn run(
     command: ContextCommand,
     wanted: Wanted,
     socket: Option<PathBuf>,
+    tenant: Option<TenantName>,
     format: Format,
 ) -> anyhow::Result<()> {
     match command {
@@ -25,7 +27,7 @@ pub(super) fn run(
             Contexts::change(|contexts| contexts.make_current(&name))?;
             changed(&name, "is the current one", format)
         }
-        ContextCommand::Add(added) => add(*added, socket, format),
+        ContextCommand::Add(added) => add(*added, socket, tenant, format),
         ContextCommand::Remove { name } => {
             let was_current = Contexts::change(|contexts| contexts.remove(&name))?;
             if was_current {
@@ -44,8 +46,8 @@ fn changed(name: &ContextName, effect: &str, format: Format) -> anyhow::Result<(
     }
 }
 
-fn add(added: AddedContext, socket: Option<PathBuf>, format: Format) -> anyhow::Result<()> {
-    let AddedContext { name, server, ca, certificate, key, tenant, is_current } = added;
+fn add(added: AddedContext, socket: Option<PathBuf>, tenant: Option<TenantName>, format: Format) -> anyhow::Result<()> {
+    let AddedContext { name, server, ca, certificate, key, is_current } = added;
     let address = match (socket, server, ca.zip(certificate).zip(key)) {
         (Some(socket), None, None) => NodeAddress::Socket(absolute(socket)?),
         (None, Some(server), Some(((ca, certificate), key))) => {
@@ -156,7 +158,7 @@ fn list(format: Format) -> anyhow::Result<()> {
 }
 
 fn show(wanted: Wanted, format: Format) -> anyhow::Result<()> {
-    let target = Target::of(wanted)?;
+    let target = Target::of_context(wanted)?;
     let current = if target.context.is_some() { Contexts::read()?.current } else { None };
     let mut shown = Shown::new(target, current.as_ref());
     if let ShownNode::Remote { certificate, .. } = &shown.node {

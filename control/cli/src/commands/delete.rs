@@ -1,37 +1,31 @@
-//! `pinion delete`: converts a kind and a name to an object.
+//! `pinion delete`: converts kinds and names to objects.
 
-use pinion_control::model::{ChainName, KeyName, ModelName, ModuleName, ObjectRef, RuleName, TenantName};
+use pinion_control::model::{BadName, ObjectRef, TenantName};
 
 use super::BadInput;
-use crate::args::Deletable;
+use crate::args::{Kind, named};
+
+/// Returns the objects that these words name.
+pub(super) fn objects(words: &[String], tenant: &TenantName) -> Result<Vec<ObjectRef>, BadInput> {
+    named(words, &Kind::OF_MANIFESTS)?.into_iter().map(|(kind, name)| object(kind, name, tenant)).collect()
+}
 
 /// Returns the object. A name that is not valid is reported as one that does not exist.
-pub(super) fn object(kind: Deletable, name: String, tenant: TenantName) -> Result<ObjectRef, BadInput> {
-    let not_found = |kind, tenant| BadInput::NotFoundOf { kind, name: name.clone(), tenant };
-    match kind {
-        Deletable::Tenant => match TenantName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Tenant { name }),
-            Err(_) => Err(BadInput::NotFound { kind: "tenant", name }),
-        },
-        Deletable::Module => match ModuleName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Module { tenant, name }),
-            Err(_) => Err(not_found("module", tenant)),
-        },
-        Deletable::Key => match KeyName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Key { tenant, name }),
-            Err(_) => Err(not_found("key", tenant)),
-        },
-        Deletable::Model => match ModelName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Model { tenant, name }),
-            Err(_) => Err(not_found("model", tenant)),
-        },
-        Deletable::Chain => match ChainName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Chain { tenant, name }),
-            Err(_) => Err(not_found("chain", tenant)),
-        },
-        Deletable::Rule => match RuleName::new(name.as_str()) {
-            Ok(name) => Ok(ObjectRef::Rule { tenant, name }),
-            Err(_) => Err(not_found("rule", tenant)),
-        },
-    }
+fn object(kind: Kind, name: String, tenant: &TenantName) -> Result<ObjectRef, BadInput> {
+    let owner = tenant.clone();
+    let object: Result<ObjectRef, BadName> = match kind {
+        Kind::Tenant => name.parse().map(|name| ObjectRef::Tenant { name }),
+        Kind::Module => name.parse().map(|name| ObjectRef::Module { tenant: owner, name }),
+        Kind::Key => name.parse().map(|name| ObjectRef::Key { tenant: owner, name }),
+        Kind::Model => name.parse().map(|name| ObjectRef::Model { tenant: owner, name }),
+        Kind::Chain => name.parse().map(|name| ObjectRef::Chain { tenant: owner, name }),
+        Kind::Rule => name.parse().map(|name| ObjectRef::Rule { tenant: owner, name }),
+        Kind::Upload | Kind::Fwp | Kind::Instance | Kind::State => {
+            return Err(BadInput::NotInManifests(kind.plural()));
+        }
+    };
+    object.map_err(|_| match kind {
+        Kind::Tenant => BadInput::NotFound { kind: kind.singular(), name },
+        _ => BadInput::NotFoundOf { kind: kind.singular(), name, tenant: tenant.clone() },
+    })
 }

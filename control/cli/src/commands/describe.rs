@@ -1,6 +1,5 @@
 //! `pinion describe`: shows one object and what belongs to it.
 
-use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::model::{
     Chain, Key, KeyName, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange, Reverse, Rule,
@@ -11,63 +10,70 @@ use serde::Serialize;
 
 use super::BadInput;
 use super::get::users;
-use crate::args::{Described, Format};
+use crate::args::{Kind, OutputFormat, one};
+use crate::contexts::Target;
 use crate::output::{self, age, or_dash, size};
 
-pub(super) async fn run(
-    client: &mut Client,
-    kind: Described,
-    name: String,
-    tenant: TenantName,
-    format: Format,
-) -> anyhow::Result<()> {
+/// Describes the object that these words name.
+pub(super) async fn run(target: &Target, words: &[String], output: OutputFormat) -> anyhow::Result<()> {
+    let format = match output {
+        OutputFormat::Wide => OutputFormat::Table,
+        OutputFormat::Toml => return Err(BadInput::NoFormat("toml", "table, json and yaml").into()),
+        OutputFormat::Name => return Err(BadInput::NoFormat("name", "table, json and yaml").into()),
+        output => output,
+    };
+    let (kind, name) = one(words, &Kind::DESCRIBED).map_err(BadInput::from)?;
+    let tenant = target.tenant_or(None);
+    let client = &mut target.connect().await?;
     let all = Filter { tenant: Some(tenant.clone()), name: None };
     let one = Filter { tenant: Some(tenant.clone()), name: Some(name.clone()) };
     let named = name.clone();
-    let not_found = |kind| BadInput::NotFoundOf { kind, name, tenant };
+    let not_found = || BadInput::NotFoundOf { kind: kind.singular(), name, tenant };
     match kind {
-        Described::Module => {
-            let module = client.modules(one).await?.pop().ok_or_else(|| not_found("module"))?;
+        Kind::Module => {
+            let module = client.modules(one).await?.pop().ok_or_else(not_found)?;
             let chains = client.chains(all).await?;
             print(&module, format, |module| describe_module(module, &chains))
         }
-        Described::Key => {
-            let key = client.keys(one).await?.pop().ok_or_else(|| not_found("key"))?;
+        Kind::Key => {
+            let key = client.keys(one).await?.pop().ok_or_else(not_found)?;
             let chains = client.chains(all).await?;
             print(&key, format, |key| describe_key(key, &chains))
         }
-        Described::Model => {
-            let model = client.models(one).await?.pop().ok_or_else(|| not_found("model"))?;
+        Kind::Model => {
+            let model = client.models(one).await?.pop().ok_or_else(not_found)?;
             let chains = client.chains(all).await?;
             print(&model, format, |model| describe_model(model, &chains))
         }
-        Described::Chain => {
-            let chain = client.chains(one).await?.pop().ok_or_else(|| not_found("chain"))?;
+        Kind::Chain => {
+            let chain = client.chains(one).await?.pop().ok_or_else(not_found)?;
             let rules = client.rules(all).await?;
             let status = client.status().await?.node.chains;
             print(&chain, format, |chain| describe_chain(chain, &rules, &status))
         }
-        Described::Rule => {
-            let rule = client.rules(one).await?.pop().ok_or_else(|| not_found("rule"))?;
+        Kind::Rule => {
+            let rule = client.rules(one).await?.pop().ok_or_else(not_found)?;
             print(&rule, format, describe_rule)
         }
-        Described::Fwp => {
-            let fwp = client.fwps(one).await?.pop().ok_or_else(|| not_found("fwp"))?;
+        Kind::Fwp => {
+            let fwp = client.fwps(one).await?.pop().ok_or_else(not_found)?;
             print(&fwp, format, describe_fwp)
         }
-        Described::Tenant => {
+        Kind::Tenant => {
             let name = TenantName::new(named)?;
             let terms = client.tenants(Some(name.clone())).await?.pop();
             let account = client.account(&name).await?;
             print(&DescribedTenant { account, terms }, format, describe_tenant)
         }
+        Kind::Upload | Kind::Instance | Kind::State => unreachable!("no word names one of these here"),
     }
 }
 
-fn print<T: Serialize>(value: &T, format: Format, describe: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+fn print<T: Serialize>(value: &T, format: OutputFormat, describe: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
     match format {
-        Format::Json => output::json(value),
-        Format::Table => output::print(&describe(value)),
+        OutputFormat::Json => output::json(value),
+        OutputFormat::Yaml => output::yaml(value),
+        _ => output::print(&describe(value)),
     }
 }
 

@@ -166,6 +166,16 @@ fn differences(old: &Texts, old_label: &str, new: &Texts, new_label: &str) -> Ve
 }
 
 fn print(differences: &[Difference], format: Format) -> anyhow::Result<()> {
+    let shown = show(differences, format);
+    if differences.is_empty() {
+        return shown;
+    }
+    // A reader that has seen enough and closed the pipe does not make both sides equal.
+    shown.or_else(|error| if crate::is_closed_pipe(&error) { Ok(()) } else { Err(error) })?;
+    Err(Differs.into())
+}
+
+fn show(differences: &[Difference], format: Format) -> anyhow::Result<()> {
     match format {
         Format::Json => output::json(differences)?,
         Format::Table => {
@@ -177,7 +187,7 @@ fn print(differences: &[Difference], format: Format) -> anyhow::Result<()> {
             }
         }
     }
-    if differences.is_empty() { Ok(()) } else { Err(Differs.into()) }
+    Ok(())
 }
 
 /// Colours lines as git does.

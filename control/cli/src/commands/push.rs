@@ -28,13 +28,8 @@ struct Pushed {
 }
 
 /// Pushes one module.
-pub(super) async fn file(
-    target: &Target,
-    path: &Path,
-    tenant: Option<TenantName>,
-    format: Format,
-) -> anyhow::Result<()> {
-    let tenant = target.tenant_or(tenant);
+pub(super) async fn file(target: &Target, path: &Path, format: Format) -> anyhow::Result<()> {
+    let tenant = target.tenant_or(None);
     let wasm = check::module(path)?;
     let size_bytes = wasm.len() as u64;
     let mut client = target.connect().await?;

@@ -1,30 +1,41 @@
 //! `pinion rollout`: returns to earlier revisions, and waits until the latest one is in force.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pinion_control::Client;
-use pinion_control::client::NodeReport;
+use pinion_control::client::Filter;
 use pinion_control::control::{Changed, Restored};
+use pinion_control::model::{Chain, ChainKey, Effect, ObjectRef, Outcome, TenantName};
 use serde::Serialize;
 
 use super::{Done, print_changed, progress};
-use crate::args::{Format, Owner, Terms, Timeout, Waiting};
+use crate::args::{Format, Terms, Waiting};
 use crate::contexts::Target;
 use crate::output;
 
 /// The interval between requests to the node.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// How many chains without an instance an error names.
+const NAMED_MAX: usize = 8;
 
 /// A revision was not in force in time.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "revision {version} is not in force after {}s; {followed} is: see pinion status and pinion get chains for chains that have no instance",
-    timeout.as_secs()
-)]
-struct NotInForce {
-    version: u64,
-    followed: u64,
-    timeout: Duration,
+enum NotInForce {
+    #[error("revision {version} is not in force after {timeout:?}; {followed} is: see pinion status")]
+    NotFollowed { version: u64, followed: u64, timeout: Duration },
+    #[error(
+        "revision {version} is followed, but after {timeout:?} no instance is ready of {}: pinion get chains and pinion logs say why",
+        named(chains)
+    )]
+    NotReady { version: u64, chains: BTreeSet<ChainKey>, timeout: Duration },
+}
+
+/// Formats them as `chain demo/echo, chain demo/other`.
+fn named(chains: &BTreeSet<ChainKey>) -> String {
+    let some = chains.iter().take(NAMED_MAX).map(|(tenant, name)| format!("chain {tenant}/{name}"));
+    let more = chains.len().saturating_sub(NAMED_MAX);
+    some.chain((more > 0).then(|| format!("{more} more"))).collect::<Vec<_>>().join(", ")
 }
 
 /// How far the node is.
@@ -37,56 +48,124 @@ struct InForce {
 pub(super) async fn undo(
     target: &Target,
     to_revision: Option<u64>,
-    owner: Owner,
     terms: Terms,
     waiting: Waiting,
     format: Format,
 ) -> anyhow::Result<()> {
-    let tenant = target.tenant_or(owner.tenant);
+    let tenant = target.tenant_or(None);
     let mut client = target.connect().await?;
     let work = async { client.roll_back(&tenant, to_revision, terms.into()).await };
     let restored = progress::shown_during(&target.address, work).await?;
-    wait_for(&mut client, restored.version, terms, waiting).await?;
-    if format == Format::Json {
-        return output::json(&restored);
+    let changed = Changed { version: restored.version, outcomes: restored.outcomes.clone() };
+    match format {
+        Format::Json => output::json(&restored)?,
+        Format::Table => {
+            let Restored { restored, outcomes, .. } = restored;
+            if outcomes.is_empty() {
+                output::say(&format!("Tenant {tenant} is as it was at revision {restored} already."));
+            }
+            print_changed(&changed, Done::of(terms), format)?;
+        }
     }
-    let Restored { version, restored, outcomes } = restored;
-    if outcomes.is_empty() {
-        output::say(&format!("Tenant {tenant} is as it was at revision {restored} already."));
-    }
-    print_changed(&Changed { version, outcomes }, Done::of(terms), format)
+    wait_for(&mut client, &changed, terms, waiting).await
 }
 
-pub(super) async fn status(target: &Target, Timeout { timeout }: Timeout, format: Format) -> anyhow::Result<()> {
+pub(super) async fn status(target: &Target, timeout: Duration, format: Format) -> anyhow::Result<()> {
     let mut client = target.connect().await?;
     let version = client.status().await?.desired_version;
-    let NodeReport { node, .. } = in_force(&mut client, version, timeout).await?;
+    let chains = client.chains(Filter::default()).await?;
+    let chains = chains.iter().filter(|chain| chain.cache_min > 0).map(key).collect();
+    let followed_version = in_force(&mut client, version, chains, timeout).await?;
     match format {
-        Format::Json => output::json(&InForce { desired_version: version, followed_version: node.followed_version }),
+        Format::Json => output::json(&InForce { desired_version: version, followed_version }),
         Format::Table => output::print(&format!("revision {version} is in force")),
     }
 }
 
-/// Waits until a change is in force, if that is wanted and it was made.
-pub(super) async fn wait_for(client: &mut Client, version: u64, terms: Terms, waiting: Waiting) -> anyhow::Result<()> {
+/// Waits until a change is in force, if that is wanted and it was made. Called once it is told what was done.
+pub(super) async fn wait_for(
+    client: &mut Client,
+    changed: &Changed,
+    terms: Terms,
+    waiting: Waiting,
+) -> anyhow::Result<()> {
     if waiting.wait && !terms.dry_run {
-        in_force(client, version, waiting.timeout.timeout).await?;
+        let chains = concerned(client, &changed.outcomes).await?;
+        in_force(client, changed.version, chains, waiting.timeout()).await?;
     }
     Ok(())
 }
 
-/// Waits until this version, or a later one, is completely in force.
-async fn in_force(client: &mut Client, version: u64, timeout: Duration) -> anyhow::Result<NodeReport> {
+/// Returns the chains that a change has made, or whose modules, keys or models it has changed, and which keep instances ready.
+async fn concerned(client: &mut Client, outcomes: &[Outcome]) -> anyhow::Result<BTreeSet<ChainKey>> {
+    let there = outcomes.iter().filter(|outcome| outcome.effect != Effect::Deleted);
+    let objects: BTreeSet<&ObjectRef> = there.map(|outcome| &outcome.object).collect();
+    let tenants: BTreeSet<&TenantName> = objects.iter().map(|object| object.tenant()).collect();
+    let mut concerned = BTreeSet::new();
+    for tenant in tenants {
+        let chains = client.chains(Filter { tenant: Some(tenant.clone()), name: None }).await?;
+        let chains = chains.iter().filter(|chain| chain.cache_min > 0);
+        concerned.extend(chains.filter(|chain| needs(chain).any(|object| objects.contains(&object))).map(key));
+    }
+    Ok(concerned)
+}
+
+/// Returns a chain's name and those of its modules, keys and models.
+fn needs(chain: &Chain) -> impl Iterator<Item = ObjectRef> {
+    let tenant = &chain.tenant;
+    let of_stages = chain.stages.iter().flat_map(move |stage| {
+        let module = ObjectRef::Module { tenant: tenant.clone(), name: stage.module.clone() };
+        let keys = stage.keys.iter().map(move |name| ObjectRef::Key { tenant: tenant.clone(), name: name.clone() });
+        let models =
+            stage.models.iter().map(move |name| ObjectRef::Model { tenant: tenant.clone(), name: name.clone() });
+        std::iter::once(module).chain(keys).chain(models)
+    });
+    std::iter::once(ObjectRef::from(chain)).chain(of_stages)
+}
+
+fn key(chain: &Chain) -> ChainKey {
+    (chain.tenant.clone(), chain.name.clone())
+}
+
+/// Waits until this version, or a later one, is completely in force: the node follows it, and each of these chains that is still there
+/// has had an instance ready since. Returns the version that it follows.
+async fn in_force(
+    client: &mut Client,
+    version: u64,
+    mut chains: BTreeSet<ChainKey>,
+    timeout: Duration,
+) -> anyhow::Result<u64> {
     let began = tokio::time::Instant::now();
     loop {
-        let report = client.status().await?;
-        let followed = report.node.followed_version;
+        let node = client.status().await?.node;
+        let followed = node.followed_version;
         if followed >= version {
-            return Ok(report);
+            let waiting = node.chains.iter().filter(|status| status.ready == 0);
+            let waiting: BTreeSet<ChainKey> = waiting.map(|it| (it.tenant.clone(), it.chain.clone())).collect();
+            chains.retain(|chain| waiting.contains(chain));
+            if chains.is_empty() {
+                return Ok(followed);
+            }
         }
         if began.elapsed() >= timeout {
-            return Err(NotInForce { version, followed, timeout }.into());
+            return Err(match followed >= version {
+                true => NotInForce::NotReady { version, chains, timeout },
+                false => NotInForce::NotFollowed { version, followed, timeout },
+            }
+            .into());
         }
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_chains_without_an_instance_are_counted() {
+        let chain = |number: usize| ("demo".parse().unwrap(), format!("c{number}").parse().unwrap());
+        assert_eq!(named(&[chain(1), chain(2)].into()), "chain demo/c1, chain demo/c2");
+        assert!(named(&(10..30).map(chain).collect()).ends_with("chain demo/c17, 12 more"));
     }
 }

@@ -3,87 +3,82 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use prost::Message;
 use redb::ReadableTableMetadata;
 
+use super::history_limits::kept_bytes;
 use super::*;
-use crate::model::{Object, RevisionFilter};
+use crate::model::{Object, Revision, RevisionFilter};
+use crate::proto;
+use crate::store::counts::Counts;
+use crate::store::history::StoredPart;
 
-fn tenant(name: &str) -> TenantName {
+pub(super) fn tenant(name: &str) -> TenantName {
     name.parse().unwrap()
 }
 
 /// Returns a module of a tenant with one of the contents that a number stands for. No blob is needed for it.
-fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
+pub(super) fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
     let digest = Digest::of(&number.to_le_bytes());
     Module { tenant: tenant.clone(), name: name.parse().unwrap(), digest, size_bytes: 10 }
 }
 
-fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
+pub(super) fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
     Change { modules: vec![numbered(tenant, name, number)], ..Change::default() }
 }
 
 /// Commits a change whose uploads are there.
-fn make(store: &Store, change: &Change) -> DesiredState {
+pub(super) fn make(store: &Store, change: &Change) -> DesiredState {
     let applied = store.load().unwrap().apply(change).unwrap();
     store.commit(&applied, &signature()).unwrap();
     applied.state
 }
 
-fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
+pub(super) fn opened(folder: &Path, revisions: u64, bytes: u64) -> Store {
     Store::open_with(&folder.join("store"), HistoryLimits { revisions, bytes }).unwrap()
 }
 
-fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
+pub(super) fn numbers(store: &Store, tenant: Option<&TenantName>) -> Vec<u64> {
     let filter = RevisionFilter { tenant: tenant.cloned(), limit: 1000, ..RevisionFilter::default() };
     store.revisions(Reader::Operator, &filter).unwrap().iter().map(|revision| revision.number).collect()
 }
 
-/// Checks that contents, references and needs are exactly what objects and kept revisions refer to.
-fn check_references(store: &Store) {
-    let checked = store.opened.read(|read| {
-        let mut expected: BTreeMap<Digest, u64> = BTreeMap::new();
-        let mut needs: BTreeMap<(String, Digest), u64> = BTreeMap::new();
-        let (mut parts, mut bytes) = (0, 0);
-        for entry in read.open_table(OBJECTS).unwrap().iter().unwrap() {
-            *expected.entry(Digest::from_bytes(*entry.unwrap().1.value())).or_default() += 1;
+impl Store {
+    /// Returns the revisions of all pages, up to the limit of the filter.
+    pub(super) fn revisions(&self, reader: Reader, filter: &RevisionFilter) -> Result<Vec<Revision>, StoreError> {
+        let (mut found, mut next) = (Vec::new(), Some(filter.before));
+        while let Some(before) = next.filter(|_| found.len() < filter.limit) {
+            let limit = filter.limit - found.len();
+            let page = self.revision_page(reader, &RevisionFilter { before, limit, ..filter.clone() })?;
+            found.extend(page.revisions);
+            next = page.before.map(Some);
         }
-        for entry in read.open_table(HISTORY).unwrap().iter().unwrap() {
-            let (key, value) = entry.unwrap();
-            let mut part = super::super::history::StoredPart::decoded(store, value.value())?;
-            (parts, bytes) = (parts + 1, bytes + part.bytes);
-            for change in part.take_changes(store, key.value().0)? {
-                for digest in [change.before, change.after].into_iter().flatten() {
-                    *expected.entry(digest).or_default() += 1;
-                }
-            }
+        Ok(found)
+    }
+
+    /// Returns a tenant's objects as they were after a revision, of all pages.
+    pub(super) fn objects_at(
+        &self,
+        tenant: &TenantName,
+        number: Option<u64>,
+    ) -> Result<Result<Vec<Object>, NotKept>, StoreError> {
+        let past = match self.contents_at(tenant, number)? {
+            Ok(past) => past,
+            Err(not_kept) => return Ok(Err(not_kept)),
+        };
+        let mut objects = Vec::new();
+        while objects.len() < past.contents.len() {
+            objects.extend(self.objects(&past.contents[objects.len()..])?);
         }
-        let contents = read.open_table(CONTENTS).unwrap();
-        for digest in expected.keys() {
-            let object: Object = decoded(store, &contents, digest)?;
-            for (upload, _) in object.uploads() {
-                *needs.entry((object.name().tenant().to_string(), upload)).or_default() += 1;
-            }
-        }
-        assert_eq!(contents.len().unwrap(), expected.len() as u64, "nothing else is stored");
-        let references = read.open_table(REFERENCES).unwrap();
-        let found = references.iter().unwrap().map(|entry| {
-            let (digest, count) = entry.unwrap();
-            (Digest::from_bytes(*digest.value()), count.value())
-        });
-        assert_eq!(found.collect::<BTreeMap<_, _>>(), expected);
-        let found = read.open_table(NEEDS).unwrap();
-        let found = found.iter().unwrap().map(|entry| {
-            let (key, count) = entry.unwrap();
-            ((key.value().0.to_owned(), Digest::from_bytes(*key.value().1)), count.value())
-        });
-        assert_eq!(found.collect::<BTreeMap<_, _>>(), needs);
-        let meta = read.open_table(META).unwrap();
-        let total = |name| meta.get(name).unwrap().unwrap().value();
-        assert_eq!((total(PARTS), total(PART_BYTES)), (parts, bytes));
-        assert_eq!(read.open_table(ORDER).unwrap().len().unwrap(), parts);
-        Ok(())
-    });
-    checked.unwrap();
+        Ok(Ok(objects))
+    }
+}
+
+/// Checks that contents, references, needs and totals are exactly what objects and kept revisions refer to.
+pub(super) fn check_references(store: &Store) {
+    let read = store.opened.read(|read| Ok((Counts::expected(store, read)?, Counts::stored(store, read)?)));
+    let (expected, stored) = read.unwrap();
+    assert_eq!(stored, expected);
 }
 
 #[test]
@@ -117,80 +112,55 @@ fn equal_objects_are_stored_once_however_often_they_return() {
 }
 
 #[test]
-fn the_oldest_revisions_go_first_and_earlier_states_are_refused_then() {
+fn a_revision_keeps_no_private_key_and_an_object_does() {
     let folder = tempfile::tempdir().unwrap();
-    let store = opened(folder.path(), 3, u64::MAX);
-    for number in 1..=5 {
-        make(&store, &set(&demo(), "m", number));
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let [first, second] = [b"first", b"second" as &[u8]].map(Digest::of);
+    let key =
+        |name: &str, digest| Key { tenant: demo(), name: name.parse().unwrap(), digest, algorithm: "ed25519".into() };
+    for digest in [first, second] {
+        store.put_key(&demo(), &digest, "ed25519", b"sealed", at(1000)).unwrap();
     }
-    assert_eq!(numbers(&store, None), [5, 4, 3]);
-    let at = |number| store.objects_at(&demo(), Some(number)).unwrap().map(|objects| objects[0].uploads()[0].0);
-    assert_eq!(at(5), Ok(numbered(&demo(), "m", 5).digest));
-    assert_eq!(at(2), Ok(numbered(&demo(), "m", 2).digest), "what revision 3 replaced is kept with it");
-    assert_eq!(at(1), Err(NotKept::Forgotten(2)));
-    assert_eq!(at(6), Err(NotKept::NotYet(5)));
+    make(&store, &Change { keys: vec![key("site", first), key("other", first)], ..Change::default() });
+    make(&store, &Change { keys: vec![key("site", second)], ..Change::default() });
+    check_references(&store);
+    let is_there = |digest| store.key_algorithm(&demo(), digest).unwrap().is_some();
+    store.collect_garbage(at(9000)).unwrap();
+    assert_eq!([&first, &second].map(is_there), [true, true], "the other key object names the first one");
+    make(&store, &Change { delete: vec![ObjectRef::from(&key("other", first))], ..Change::default() });
+    assert!(!store.has_garbage(at(4599)).unwrap() && store.has_garbage(at(4600)).unwrap());
+    store.collect_garbage(at(9000)).unwrap();
+    assert_eq!([&first, &second].map(is_there), [false, true]);
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap().unwrap().len(), 2, "what the keys were is known");
     check_references(&store);
 }
 
 #[test]
-fn a_tenant_with_many_changes_pushes_out_no_revision_within_anothers_share() {
+fn an_object_of_a_revision_that_is_not_valid_any_more_keeps_its_upload_and_can_be_forgotten() {
     let folder = tempfile::tempdir().unwrap();
-    let store = opened(folder.path(), 10, u64::MAX);
-    let (quiet, busy) = (tenant("quiet"), tenant("busy"));
-    for number in 0..5 {
-        make(&store, &set(&quiet, "m", number));
-    }
-    for number in 0..50 {
-        make(&store, &set(&busy, "m", number));
-    }
-    assert_eq!(numbers(&store, Some(&quiet)), [5, 4, 3, 2, 1]);
-    assert_eq!(numbers(&store, Some(&busy)), [55, 54, 53, 52, 51]);
-    assert_eq!(numbers(&store, None).len(), 10);
-    check_references(&store);
-}
-
-#[test]
-fn a_tenant_that_had_the_node_for_itself_makes_room_for_others_shares() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = opened(folder.path(), 4, u64::MAX);
-    for number in 0..9 {
-        make(&store, &set(&tenant("first"), "m", number));
-    }
-    for number in 0..9 {
-        make(&store, &set(&tenant("second"), "m", number));
-    }
-    assert_eq!([tenant("first"), tenant("second")].map(|it| numbers(&store, Some(&it))), [[9, 8], [18, 17]]);
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        make(&store, &set(&tenant(name), "m", 0));
-    }
-    assert_eq!(numbers(&store, None), [24, 23, 22, 21], "with more tenants than revisions, the oldest go");
-    check_references(&store);
-}
-
-#[test]
-fn what_revisions_replaced_counts_with_its_uploads_until_there_is_too_much() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = opened(folder.path(), 1000, 100 << 20);
-    for number in 0..10 {
-        let module = Module { size_bytes: 16 << 20, ..numbered(&demo(), "m", number) };
-        make(&store, &Change { modules: vec![module], ..Change::default() });
-    }
-    assert_eq!(numbers(&store, None), [10, 9, 8, 7, 6, 5], "each has replaced 16 MiB");
-    check_references(&store);
-}
-
-#[test]
-fn a_revision_that_alone_is_larger_than_all_may_be_is_kept_until_the_next_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = opened(folder.path(), 1000, 1 << 20);
-    make(
-        &store,
-        &Change { modules: vec![Module { size_bytes: 9 << 20, ..numbered(&demo(), "m", 0) }], ..Change::default() },
-    );
+    let store = opened(folder.path(), 2, u64::MAX);
+    let upload = module("a");
+    store.put_upload(&demo(), &upload.digest, &wasm("a"), at(1000)).unwrap();
+    make(&store, &set(&demo(), "m", 0));
+    // An earlier version took this name.
+    let named = proto::Module { name: "Not_A Name".into(), ..proto::Module::from(&upload) };
+    let bytes = proto::Object { object: Some(proto::object::Object::Module(named)) }.encode_to_vec();
+    let digest = Digest::of(&bytes);
+    let written = store.opened.write(0, |write| {
+        write.open_table(CONTENTS).unwrap().insert(digest.as_bytes(), &*bytes).unwrap();
+        let mut parts = write.open_table(HISTORY).unwrap();
+        let mut part = StoredPart::decoded(&store, parts.get(("demo", 1)).unwrap().unwrap().value())?;
+        part.changes[0].before = Some(digest.as_bytes().to_vec());
+        parts.insert(("demo", 1), &*part.encode_to_vec()).unwrap();
+        drop(parts);
+        Counts::mend(&store, write)
+    });
+    written.map_err(|not_written| not_written.error).unwrap();
     make(&store, &set(&demo(), "m", 1));
-    assert_eq!(numbers(&store, None), [2]);
+    assert_eq!(store.collect_garbage(at(9000)).unwrap(), [], "revision 1 needs it");
     make(&store, &set(&demo(), "m", 2));
-    assert_eq!(numbers(&store, None), [3]);
+    assert_eq!(numbers(&store, None), [3, 2]);
+    assert_eq!(store.collect_garbage(at(9000)).unwrap(), [upload.digest]);
     check_references(&store);
 }
 
@@ -217,6 +187,146 @@ fn revisions_are_listed_by_tenant_kind_name_and_page() {
 }
 
 #[test]
+fn a_page_of_revisions_ends_with_a_whole_revision_and_after_many_changes_that_pass_no_filter() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let (a, b) = (tenant("a"), tenant("b"));
+    for number in 0..20 {
+        let modules = vec![numbered(&a, "m", number), numbered(&b, "m", number)];
+        make(&store, &Change { modules, ..Change::default() });
+    }
+    let filter = RevisionFilter { limit: 1000, ..RevisionFilter::default() };
+    let page = store.revision_page(Reader::Operator, &filter).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (PAGE_REVISIONS, Some(5)));
+    assert!(page.revisions.iter().all(|revision| revision.counts.total() == 2));
+    let page =
+        store.revision_page(Reader::Operator, &RevisionFilter { before: page.before, ..filter.clone() }).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (4, None));
+
+    let many = (0..5000).map(|number| numbered(&a, &format!("n{number}"), number)).collect();
+    make(&store, &Change { modules: many, ..Change::default() });
+    for number in 0..9 {
+        let many = (0..5000).map(|at| numbered(&a, &format!("n{at}"), at + 1 + number % 2)).collect();
+        make(&store, &Change { modules: many, ..Change::default() });
+    }
+    let none = RevisionFilter { name: Some("m".into()), ..filter };
+    let page = store.revision_page(Reader::Operator, &none).unwrap();
+    assert_eq!((page.revisions.len(), page.before), (0, Some(27)), "four of them have 20000 changes");
+    assert_eq!(store.revisions(Reader::Operator, &none).unwrap().len(), 20);
+}
+
+#[test]
+fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1, u64::MAX);
+    let modules = (0..100).map(|number| numbered(&demo(), &format!("m{number}"), number)).collect();
+    let large = |number: usize| {
+        let stage = Stage::new("m0".parse().unwrap(), vec![number as u8; 60 << 10]);
+        Chain::new(demo(), format!("c{number}").parse().unwrap(), vec![stage])
+    };
+    make(&store, &Change { modules, chains: (0..20).map(large).collect(), ..Change::default() });
+    let PastContents { number, contents } = store.contents_at(&demo(), None).unwrap().unwrap();
+    assert_eq!((number, contents.len()), (1, 120));
+    let kinds = |objects: &[Object]| objects.iter().map(|it| it.name().kind()).collect::<Vec<_>>();
+    let modules = store.objects(&contents).unwrap();
+    assert_eq!(kinds(&modules), ["module"; PAGE_OBJECTS]);
+    let chains = store.objects(&contents[100..]).unwrap();
+    assert_eq!(kinds(&chains), ["chain"; 5], "of 60 KiB each");
+
+    // Revision 2 keeps what it replaced, and 3 forgets that with it.
+    for number in 1..=2 {
+        make(
+            &store,
+            &Change { chains: vec![Chain { idle_timeout_ms: 60_000 + number, ..large(1) }], ..Change::default() },
+        );
+    }
+    assert_eq!(store.objects(&contents[101..]).unwrap(), []);
+    assert_eq!(store.earliest_known(&demo()).unwrap(), 2);
+}
+
+#[test]
+fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let terms = Tenant::new(demo());
+    let mut all = whole_change("m");
+    all.tenants.push(terms.clone());
+    commit(&store, &all);
+    let left = module("left");
+    let key = Digest::of(b"a key");
+    let delete: Vec<ObjectRef> = store.load().unwrap().objects_of(&demo()).iter().map(Object::name).collect();
+    let deleted = commit(&store, &Change { delete, ..Change::default() });
+    for name in ["left", "n"] {
+        store.put_upload(&demo(), &module(name).digest, &wasm(name), at(1000)).unwrap();
+    }
+    store.put_key(&demo(), &key, "ed25519", b"sealed", at(1000)).unwrap();
+
+    // The tenant returns with all that it had.
+    let mut back = whole_change("m");
+    back.tenants.push(terms.clone());
+    let applied = deleted.apply(&back).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let copy = other.path().join("store");
+    fs::copy(store.path(), &copy).unwrap();
+    let returned = Store::open(&copy).unwrap();
+    returned.commit_return(&applied, &signature()).unwrap();
+    assert_eq!(numbers(&returned, None), [3, 2, 1]);
+    assert_eq!(returned.uploads().unwrap().len(), 4);
+    check_references(&returned);
+
+    // Another one of its name begins with what its own change names.
+    let change = Change { tenants: vec![terms], modules: vec![module("n")], ..Change::default() };
+    let applied = deleted.apply(&change).unwrap();
+    store.commit(&applied, &signature()).unwrap();
+    assert_eq!(numbers(&store, None), [3]);
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap(), Err(NotKept::Forgotten(2)));
+    assert_eq!(store.objects_at(&demo(), Some(2)).unwrap(), Ok(Vec::new()));
+    assert_eq!(store.uploads().unwrap().iter().map(|it| it.digest).collect::<Vec<_>>(), [module("n").digest]);
+    assert_eq!(store.key_algorithm(&demo(), &key).unwrap(), None);
+    assert!(matches!(store.wasm(&left), Err(StoreError::Lost { .. })), "its bytes are gone, too");
+    check_references(&store);
+}
+
+#[test]
+fn a_forgotten_history_says_nothing_of_tenants_that_never_had_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let (other, last_change) = (tenant("other"), |tenant: &TenantName| store.last_change(tenant).unwrap());
+    make(&store, &set(&demo(), "m", 0));
+    make(&store, &set(&demo(), "m", 1));
+    assert_eq!(last_change(&demo()), LastChange::In(2));
+    forget_all(&store);
+    assert_eq!(numbers(&store, None), Vec::<u64>::new());
+    assert_eq!(last_change(&demo()), LastChange::In(2), "it has an object");
+    assert_eq!(last_change(&other), LastChange::UpTo(0));
+    assert_eq!(store.objects_at(&other, Some(0)).unwrap(), Ok(Vec::new()));
+    assert_eq!(store.objects_at(&demo(), Some(1)).unwrap(), Err(NotKept::Forgotten(2)));
+    check_references(&store);
+
+    let delete = vec![ObjectRef::from(&numbered(&demo(), "m", 1))];
+    make(&store, &Change { delete, ..Change::default() });
+    assert_eq!((last_change(&demo()), last_change(&other)), (LastChange::In(3), LastChange::UpTo(0)));
+    forget_all(&store);
+    assert_eq!((last_change(&demo()), last_change(&other)), (LastChange::UpTo(3), LastChange::UpTo(3)));
+    make(&store, &set(&other, "m", 0));
+    assert_eq!(last_change(&other), LastChange::In(4));
+    check_references(&store);
+}
+
+#[test]
+fn the_revision_to_undo_is_told_with_the_latest_one_of_its_tenant() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    let is_module = |object: &ObjectRef| matches!(object, ObjectRef::Module { .. });
+    assert_eq!(store.to_undo(&demo(), is_module).unwrap(), None);
+    make(&store, &set(&demo(), "m", 0));
+    make(&store, &Change { tenants: vec![Tenant::new(demo())], ..Change::default() });
+    make(&store, &set(&tenant("other"), "m", 0));
+    assert_eq!(store.to_undo(&demo(), is_module).unwrap(), Some(ToUndo { number: 1, latest: 2 }));
+    assert_eq!(store.to_undo(&demo(), |_| true).unwrap(), Some(ToUndo { number: 2, latest: 2 }));
+}
+
+#[test]
 fn a_tenant_is_not_told_which_operator_made_a_revision() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("store")).unwrap();
@@ -240,25 +350,6 @@ fn uploads_stay_as_long_as_a_kept_revision_needs_them() {
     assert_eq!(store.collect_garbage(at(100_000)).unwrap(), []);
     make(&store, &set(&demo(), "other", 0));
     assert_eq!(store.collect_garbage(at(100_000)).unwrap(), [module("a").digest]);
-}
-
-#[test]
-fn the_oldest_revisions_give_way_to_uploads_and_none_does_in_vain() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(&folder.path().join("store")).unwrap();
-    for name in ["a", "b", "c", "d"] {
-        let module = Module { name: "m".parse().unwrap(), ..module(name) };
-        store.put_upload(&demo(), &module.digest, &wasm(name), at(1000)).unwrap();
-        make(&store, &Change { modules: vec![module], ..Change::default() });
-    }
-    let fits = |max| move |uploads: &[StoredUpload]| uploads.len() <= max;
-    assert!(!store.forget_until(&demo(), at(1001), fits(2)).unwrap(), "all are of the last hour");
-    assert!(!store.forget_until(&demo(), at(9000), fits(0)).unwrap(), "one is in use");
-    assert_eq!(numbers(&store, None), [4, 3, 2, 1]);
-    assert!(store.forget_until(&demo(), at(9000), fits(3)).unwrap());
-    assert_eq!(numbers(&store, None), [4, 3], "revision 2 was the last that needed a");
-    assert_eq!(store.uploads().unwrap().len(), 3);
-    check_references(&store);
 }
 
 /// What happens to the store.
@@ -288,7 +379,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Returns the change that makes one list of objects the other.
-fn change_to(now: &[Object], wanted: &[Object]) -> Change {
+pub(super) fn change_to(now: &[Object], wanted: &[Object]) -> Change {
     let mut change = Change::default();
     wanted.iter().for_each(|object| change.set(object));
     let gone = now.iter().map(Object::name).filter(|name| !wanted.iter().any(|it| it.name() == *name));
@@ -300,11 +391,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn every_kept_revision_is_the_state_that_was_acknowledged_with_it(steps in steps(), revisions in 2..12_u64) {
+    fn every_kept_revision_is_the_state_that_was_acknowledged_with_it(
+        steps in steps(),
+        revisions in 2..12_u64,
+        bytes in prop_oneof![Just(u64::MAX), 500..4000_u64],
+    ) {
         const NAMES: [&str; 3] = ["m", "n", "o"];
         let folder = tempfile::tempdir().unwrap();
         let tenants = [tenant("a"), tenant("b")];
-        let mut store = opened(folder.path(), revisions, u64::MAX);
+        let mut store = opened(folder.path(), revisions, bytes);
         let mut states = vec![DesiredState::default()];
         for step in steps {
             let now = states.last().unwrap();
@@ -327,7 +422,7 @@ proptest! {
                 }
                 Step::Restart => {
                     drop(store);
-                    store = opened(folder.path(), revisions, u64::MAX);
+                    store = opened(folder.path(), revisions, bytes);
                     Change::default()
                 }
             };
@@ -335,6 +430,8 @@ proptest! {
             if applied.changed() {
                 store.commit(&applied, &signature()).unwrap();
                 states.push(applied.state);
+                let (all, of_latest) = kept_bytes(&store);
+                prop_assert!(all <= bytes.saturating_add(of_latest), "{} bytes, {} of the latest", all, of_latest);
             }
         }
         prop_assert_eq!(&store.load().unwrap(), states.last().unwrap());

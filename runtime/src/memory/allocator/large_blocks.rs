@@ -2,7 +2,7 @@
 //!
 //! A run of a model allocates blocks of the same sizes as the run before. To map, fault in and unmap them took a sixth of the run. So a thread
 //! that runs models keeps some of what it frees ([`keep_here`]), up to a bound, and gives it to the next allocation of that very size.
-//! All others return each block to the kernel.
+//! A kept block is not zeroed, so before a run of another tenant it is freed ([`free_kept_here`]). All others return each block to the kernel.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -88,6 +88,23 @@ impl Kept {
 /// Lets the calling thread keep so many bytes of large blocks that it frees.
 pub(crate) fn keep_here(bytes_max: usize) {
     KEPT.with(|kept| kept.bytes_max.set(bytes_max));
+}
+
+/// Returns to the kernel what the calling thread keeps, so that its next allocations get nothing of what was in it.
+pub(crate) fn free_kept_here() {
+    KEPT.with(|kept| {
+        for place in kept.blocks.iter().filter(|place| !place.get().is_none()) {
+            let block = kept.clear(place);
+            // SAFETY: by the promise of the call that put it here, and it is here no more.
+            unsafe { System.dealloc(block.address, block.layout) };
+        }
+    });
+}
+
+/// Returns how many bytes the calling thread keeps.
+#[cfg(test)]
+pub(crate) fn kept_here() -> usize {
+    KEPT.with(|kept| kept.bytes.get())
 }
 
 /// # Safety
@@ -203,6 +220,16 @@ mod tests {
         assert!(!is_kept(8 * 1024), "more than all that may be kept");
         written_and_freed(&[128; 2 * BLOCKS]);
         assert_eq!(kept_bytes(), BLOCKS * (128 << 10), "as many as there are places");
+    }
+
+    #[test]
+    fn what_is_kept_can_be_freed_and_more_is_kept_after_that() {
+        keep_here(MAX);
+        written_and_freed(&[256, 512]);
+        free_kept_here();
+        assert_eq!(kept_bytes(), 0);
+        written_and_freed(&[256]);
+        assert_eq!(kept_bytes(), 256 << 10);
     }
 
     #[test]

@@ -126,6 +126,11 @@ impl Certificate {
         })
     }
 
+    /// Returns the tenant of whom it identifies; none for operators and nodes.
+    pub(crate) fn tenant(&self) -> Option<&TenantName> {
+        self.tenant.as_ref()
+    }
+
     /// Formats whom it identifies.
     pub(crate) fn described(&self) -> String {
         let name = printable(&self.name);
