@@ -252,11 +252,11 @@ async fn describe_and_status_show_what_belongs_together() {
     assert!(fwp.contains("Received:                 7 packets, 0 bytes\n"), "{fwp}");
     let tenant = ok(&served, &["describe", "tenant", "demo"]).await;
     let expected = "Tenant:  demo\nTerms:   the node's defaults: it has none of its own\n\n\
-                    RESOURCE   USED     GUARANTEED   LIMIT              REFUSED\n\
-                    fwps       4        16           -                  2\n\
-                    memory     4.2MiB   -            8.0MiB             -\n\
-                    cpu        1.5s     -            100.0ms a second   -\n\
-                    modules    1        -            6144               0\n";
+                    RESOURCE            USED     GUARANTEED   LIMIT              REFUSED\n\
+                    fwps                4        16           -                  2\n\
+                    memory              4.2MiB   -            8.0MiB             -\n\
+                    cpu                 1.5s     -            100.0ms a second   -\n\
+                    modules             1        -            6144               0\n";
     assert!(tenant.starts_with(expected), "{tenant}");
     let metrics = ok(&served, &["metrics", "--node"]).await;
     assert!(metrics.contains("\npinion_node_worker_panics_total{core=\"1\"} 0\n"), "{metrics}");
