@@ -4,6 +4,7 @@
 use super::*;
 use crate::flows::ClientLabel;
 use crate::flows::fragments::Fragments;
+use crate::flows::instances::GOES_ON_NS;
 use crate::headers::{Ingress, Part, Vlan};
 use crate::id::{ChainGeneration, InstanceId};
 use crate::rules::tests::{any_rule, chains, flow, naive_lookup};
@@ -123,11 +124,20 @@ struct Model {
     rules: Vec<Rule>,
     instances: HashMap<InstanceKey, FwpId>,
     /// The flows whose connections were closed or reset.
-    over: HashMap<InstanceKey, FwpId>,
+    over: HashMap<InstanceKey, Over>,
+}
+
+/// How a connection came to its end.
+struct Over {
+    entry: FwpId,
+    /// When it was reset, unless it was closed.
+    reset_ns: Option<u64>,
+    /// Whether it went on so long after its reset that the reset may not have been its end.
+    may_go_on: bool,
 }
 
 impl Model {
-    fn check(&mut self, flow: &FlowKey, part: Part, flags: u8, found: Assignment) {
+    fn check(&mut self, flow: &FlowKey, part: Part, flags: u8, found: Assignment, now_ns: u64) {
         let Some(rule) = naive_lookup(&self.rules, flow) else {
             return assert_eq!(found, Assignment::Drop(DropReason::NoRule), "{flow:?}");
         };
@@ -153,17 +163,40 @@ impl Model {
         let Assignment::To(entry) = found else { panic!("{flow:?} was not assigned: {found:?}") };
         assert_eq!(chain_of(entry), chain, "{flow:?}");
         let speaks_for_itself = is_segment && rule.policy == Policy::PerFlow;
-        if speaks_for_itself && flags & (SYN | ACK | RST) == SYN {
-            if let Some(old) = self.over.remove(&key) {
-                self.instances.remove(&key);
-                assert_ne!(entry, old, "{flow:?} begins anew where it had ended");
-            }
-        } else if speaks_for_itself && flags & (FIN | RST) != 0 {
-            self.over.insert(key, entry);
+        if speaks_for_itself {
+            self.note(flow, key, entry, flags, now_ns);
+        } else {
+            self.note_other(&key, now_ns);
         }
         assert_eq!(*self.instances.entry(key).or_insert(entry), entry, "{flow:?} changed its instance");
         let owners = self.instances.values().filter(|other| **other == entry).count();
         assert_eq!(owners, 1, "{entry} serves several");
+    }
+
+    /// Notes what a segment of a flow with an instance of its own does to its connection.
+    fn note(&mut self, flow: &FlowKey, key: InstanceKey, entry: FwpId, flags: u8, now_ns: u64) {
+        if flags & (SYN | ACK | RST) == SYN {
+            let Some(old) = self.over.remove(&key) else { return };
+            if !old.may_go_on {
+                assert_ne!(entry, old.entry, "{flow:?} begins anew where it had ended");
+            }
+            if entry != old.entry {
+                self.instances.remove(&key);
+            }
+        } else if flags & (FIN | RST) != 0 {
+            let reset_ns = (flags & RST != 0).then_some(now_ns);
+            let over = self.over.entry(key).or_insert(Over { entry, reset_ns, may_go_on: false });
+            over.reset_ns = over.reset_ns.and(reset_ns.or(over.reset_ns));
+        } else {
+            self.note_other(&key, now_ns);
+        }
+    }
+
+    /// Notes a frame that neither opens nor ends a connection.
+    fn note_other(&mut self, key: &InstanceKey, now_ns: u64) {
+        if let Some(over) = self.over.get_mut(key) {
+            over.may_go_on |= over.reset_ns.is_some_and(|reset_ns| now_ns >= reset_ns + GOES_ON_NS);
+        }
     }
 }
 
@@ -224,7 +257,7 @@ proptest! {
                 Action::Send { flow, part, identification, flags } => {
                     let frame = frame_of(&flows[flow], part, identification, flags);
                     let found = send_frame(&mut assigner, &flows[flow], &frame, now_ns);
-                    model.check(&flows[flow], part, flags, found);
+                    model.check(&flows[flow], part, flags, found, now_ns);
                 }
                 Action::SetRules(rules) => {
                     set_rules(&mut assigner, &rules);

@@ -30,9 +30,10 @@ use pinion_mma::tuning::prefetch;
 use pinion_mma::tuning::upcoming::{LATER, UpcomingInstances};
 use pinion_mma::ways::direction::Direction;
 
+pub(crate) use self::state::GOES_ON_NS;
+use self::state::State;
 #[cfg(test)]
 pub(crate) use self::state::{CLOSED_QUIET_NS, RESET_QUIET_NS};
-use self::state::{GOES_ON_NS, State};
 use crate::flows::entry_fwp::{EntryFwp, WayBack};
 use crate::flows::index::{HashIndex, List, ListLinks};
 use crate::flows::sources::{SourceShare, SourceShares};
