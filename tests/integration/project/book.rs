@@ -212,7 +212,7 @@ fn the_commands_of_each_chapter_work_when_pasted_while_the_tours_node_runs() {
                 "status 1",
                 "rule/rollout configured (dry run)",
                 "rule/rollout configured",
-                "has changed objects of its tenant since",
+                "has changed objects of tenant demo since",
                 "status 2",
                 "REVISION",
                 "(operator)",
