@@ -20,8 +20,8 @@
 //! nothing needs, and blobs without an upload, are garbage, once they are so old that no request that is about to name them can be in
 //! progress.
 //!
-//! Damage of one object costs that object and what depends on it ([`quarantine`]). Counts follow from objects and revisions, and are
-//! written anew if they do not ([`counts`]). Damage of the file itself is [`StoreError::Damaged`].
+//! Damage of one object costs that object and what depends on it (`quarantine`). Counts follow from objects and revisions, and are
+//! written anew if they do not (`counts`). Damage of the file itself is [`StoreError::Damaged`].
 
 pub mod archive;
 mod check;
