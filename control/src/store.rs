@@ -336,7 +336,7 @@ impl Store {
         }
         history.add(&mut contents, applied.state.version(), signature, &changes)?;
         drop((contents, history));
-        self.remove_left_uploads(write, &new, signature.time)
+        self.remove_left_uploads(write, &new)
     }
 
     /// Returns the tenants that a change gives terms, and that had nothing before.

@@ -69,29 +69,39 @@ impl Store {
         Ok(self.opened.write(0, |write| self.remove_garbage(write, now))?)
     }
 
-    /// Removes the uploads and keys of these tenants that nothing needs, however young they are.
+    /// Removes the uploads and keys of these tenants that nothing needs, however young they are, and bytes that no other tenant has.
     pub(super) fn remove_left_uploads(
         &self,
         write: &WriteTransaction,
         tenants: &[TenantName],
-        now: SystemTime,
     ) -> Result<(), StoreError> {
         if tenants.is_empty() {
             return Ok(());
         }
         let needs = write.open_table(NEEDS).map_err(|e| self.failed(e))?;
-        let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
         let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
+        let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
+        let mut gone = BTreeSet::new();
         for tenant in tenants {
-            for digest in self.left(&uploads, &needs, tenant)? {
-                uploads.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
-            }
             for digest in self.left(&keys, &needs, tenant)? {
                 keys.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
             }
+            for digest in self.left(&uploads, &needs, tenant)? {
+                uploads.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
+                gone.insert(digest);
+            }
         }
-        drop((needs, uploads, keys));
-        self.remove_garbage(write, now).map(drop)
+        if gone.is_empty() {
+            return Ok(());
+        }
+        for entry in uploads.iter().map_err(|e| self.failed(e))? {
+            gone.remove(entry.map_err(|e| self.failed(e))?.0.value().1);
+        }
+        let mut blobs = write.open_table(BLOBS).map_err(|e| self.failed(e))?;
+        for digest in &gone {
+            blobs.remove(digest).map_err(|e| self.failed(e))?;
+        }
+        Ok(())
     }
 
     /// Returns what a tenant has in this table that nothing needs.
