@@ -1,11 +1,13 @@
 //! What is shown of each kind: where it comes from, and its columns.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pinion_control::Client;
 use pinion_control::client::Filter;
-use pinion_control::model::{Chain, Key, Model, Module, Object, Rule, Stage, Tenant, TenantName, Upload};
+use pinion_control::model::{
+    Chain, Key, KeyName, Model, ModelName, Module, Object, Rule, Stage, Tenant, TenantName, Upload,
+};
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, StateFieldStatus};
 use serde::Serialize;
 
@@ -124,42 +126,65 @@ fn listed(items: &BTreeSet<impl ToString>) -> String {
 }
 
 fn modules(modules: Vec<Module>, chains: &[Chain]) -> anyhow::Result<Found> {
+    let users = Users::of(chains, |stage| vec![stage.module.as_str()]);
     listing(Kind::Module, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS"], 4), modules, |module| {
         let row = vec![
             module.tenant.to_string(),
             module.name.to_string(),
             module.digest.to_string(),
             size(module.size_bytes),
-            listed(&users(chains, &module.tenant, |stage| stage.module == module.name)),
+            users.listed(&module.tenant, module.name.as_str()),
         ];
         item(&module.name, &module, row, Some(Object::Module(Arc::new(module.clone()))))
     })
 }
 
 fn keys(keys: Vec<Key>, chains: &[Chain]) -> anyhow::Result<Found> {
+    let users = Users::of(chains, |stage| stage.keys.iter().map(KeyName::as_str).collect());
     listing(Kind::Key, (&["TENANT", "NAME", "ALGORITHM", "PUBLIC KEY", "CHAINS"], 5), keys, |key| {
         let row = vec![
             key.tenant.to_string(),
             key.name.to_string(),
             key.algorithm.clone(),
             key.digest.to_string(),
-            listed(&users(chains, &key.tenant, |stage| stage.keys.contains(&key.name))),
+            users.listed(&key.tenant, key.name.as_str()),
         ];
         item(&key.name, &key, row, Some(Object::Key(Arc::new(key.clone()))))
     })
 }
 
 fn models(models: Vec<Model>, chains: &[Chain]) -> anyhow::Result<Found> {
+    let users = Users::of(chains, |stage| stage.models.iter().map(ModelName::as_str).collect());
     listing(Kind::Model, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS"], 5), models, |model| {
         let row = vec![
             model.tenant.to_string(),
             model.name.to_string(),
             model.digest.to_string(),
             size(model.size_bytes),
-            listed(&users(chains, &model.tenant, |stage| stage.models.contains(&model.name))),
+            users.listed(&model.tenant, model.name.as_str()),
         ];
         item(&model.name, &model, row, Some(Object::Model(Arc::new(model.clone()))))
     })
+}
+
+/// The names of chains by what their stages use, so that a list of many objects looks at each chain once.
+struct Users<'c>(BTreeMap<(&'c TenantName, &'c str), BTreeSet<&'c str>>);
+
+impl<'c> Users<'c> {
+    fn of(chains: &'c [Chain], used: impl Fn(&'c Stage) -> Vec<&'c str>) -> Self {
+        let mut users = BTreeMap::<_, BTreeSet<_>>::new();
+        for chain in chains {
+            for name in chain.stages.iter().flat_map(&used) {
+                users.entry((&chain.tenant, name)).or_default().insert(chain.name.as_str());
+            }
+        }
+        Self(users)
+    }
+
+    /// Formats the chains that use a tenant's object, or a dash for none.
+    fn listed(&self, tenant: &TenantName, name: &str) -> String {
+        or_dash(self.0.get(&(tenant, name)).map(listed))
+    }
 }
 
 /// Returns the names of a tenant's chains with a stage for which this holds.
@@ -191,8 +216,9 @@ const CHAINS: (&[&str], usize) = (
 );
 
 fn chains(chains: Vec<Chain>, status: &[ChainStatus]) -> anyhow::Result<Found> {
+    let by_name: BTreeMap<_, _> = status.iter().map(|status| ((&status.tenant, &status.chain), status)).collect();
     listing(Kind::Chain, CHAINS, chains, |chain| {
-        let status = status.iter().find(|status| status.tenant == chain.tenant && status.chain == chain.name);
+        let status = by_name.get(&(&chain.tenant, &chain.name));
         let stages: Vec<&str> = chain.stages.iter().map(|stage| stage.module.as_str()).collect();
         let kib = |kib: u64| size(kib << 10);
         let row = vec![
