@@ -63,6 +63,8 @@ fn rows(table: &str) -> Vec<String> {
 async fn history_lists_what_was_changed_latest_first() {
     let served = Served::start().await;
     assert_eq!(ends(&served, 0, &["history", "-A"]).await, "There is no revision.\n");
+    let of_one = ends(&served, 0, &["history", "-n", "demo"]).await;
+    assert_eq!(of_one, "There is no revision of tenant demo; --all-tenants (-A) lists those of all.\n");
     let manifest = write(&served, MANIFEST);
     ends(&served, 0, &["apply", "-f", &manifest]).await;
     let manifest = write(&served, &MANIFEST.replace("hello", "other"));

@@ -21,7 +21,12 @@ pub(super) async fn run(
     match format {
         Format::Json => output::json(&revisions),
         Format::Table if revisions.is_empty() => {
-            output::say("There is no revision.");
+            output::say(&match tenant {
+                Some(tenant) => {
+                    format!("There is no revision of tenant {tenant}; --all-tenants (-A) lists those of all.")
+                }
+                None => "There is no revision.".to_owned(),
+            });
             Ok(())
         }
         Format::Table => output::print(&table(&revisions, tenant.is_some())),
