@@ -264,7 +264,8 @@ impl Store {
     }
 
     /// Makes a change durable, with its revision. Writes only the objects that the change touched. A tenant that gets terms and had
-    /// nothing before begins anew: revisions and uploads of an earlier tenant of its name are forgotten.
+    /// nothing before begins anew: revisions of an earlier tenant of its name are forgotten, with what was uploaded up to the last
+    /// of them.
     ///
     /// After an error nothing of the change is durable, except for [`StoreError::Unknown`].
     pub fn commit(&self, applied: &Applied, signature: &Signature) -> Result<(), StoreError> {
@@ -331,12 +332,16 @@ impl Store {
         }
         drop((objects, quarantine));
         let mut history = History::open(self, write)?;
-        for tenant in &new {
-            history.forget_all(&mut contents, tenant.as_str())?;
+        let mut earlier = Vec::new();
+        for tenant in new {
+            if let Some(last_s) = history.last_change_s(tenant.as_str())? {
+                history.forget_all(&mut contents, tenant.as_str())?;
+                earlier.push((tenant, last_s));
+            }
         }
         history.add(&mut contents, applied.state.version(), signature, &changes)?;
         drop((contents, history));
-        self.remove_left_uploads(write, &new)
+        self.remove_left_uploads(write, &earlier)
     }
 
     /// Returns the tenants that a change gives terms, and that had nothing before.

@@ -69,11 +69,12 @@ impl Store {
         Ok(self.opened.write(0, |write| self.remove_garbage(write, now))?)
     }
 
-    /// Removes the uploads and keys of these tenants that nothing needs, however young they are, and bytes that no other tenant has.
+    /// Removes the uploads and keys of these tenants that nothing needs and that are no later than the time beside each, in seconds since
+    /// 1970, and bytes that no other tenant has.
     pub(super) fn remove_left_uploads(
         &self,
         write: &WriteTransaction,
-        tenants: &[TenantName],
+        tenants: &[(TenantName, u64)],
     ) -> Result<(), StoreError> {
         if tenants.is_empty() {
             return Ok(());
@@ -82,11 +83,11 @@ impl Store {
         let mut keys = write.open_table(SEALED).map_err(|e| self.failed(e))?;
         let mut uploads = write.open_table(UPLOADS).map_err(|e| self.failed(e))?;
         let mut gone = BTreeSet::new();
-        for tenant in tenants {
-            for digest in self.left(&keys, &needs, tenant)? {
+        for (tenant, until_s) in tenants {
+            for digest in self.left(&keys, &needs, tenant, |(when, ..)| when <= *until_s)? {
                 keys.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
             }
-            for digest in self.left(&uploads, &needs, tenant)? {
+            for digest in self.left(&uploads, &needs, tenant, |(when, _)| when <= *until_s)? {
                 uploads.remove((tenant.as_str(), &digest)).map_err(|e| self.failed(e))?;
                 gone.insert(digest);
             }
@@ -104,18 +105,19 @@ impl Store {
         Ok(())
     }
 
-    /// Returns what a tenant has in this table that nothing needs.
+    /// Returns what a tenant has in this table for which this holds and that nothing needs.
     fn left<V: redb::Value + 'static>(
         &self,
         table: &impl ReadableTable<UploadKey, V>,
         needs: &impl ReadableTable<UploadKey, u64>,
         tenant: &TenantName,
+        is_meant: impl Fn(V::SelfType<'_>) -> bool,
     ) -> Result<Vec<[u8; 32]>, StoreError> {
         let mut left = Vec::new();
         let all = (tenant.as_str(), &[0_u8; 32])..=(tenant.as_str(), &[0xff_u8; 32]);
         for entry in table.range(all).map_err(|e| self.failed(e))? {
-            let (key, _) = entry.map_err(|e| self.failed(e))?;
-            if !self.is_needed(needs, key.value())? {
+            let (key, value) = entry.map_err(|e| self.failed(e))?;
+            if is_meant(value.value()) && !self.is_needed(needs, key.value())? {
                 left.push(*key.value().1);
             }
         }

@@ -281,6 +281,14 @@ impl<'t> History<'t> {
         Ok(())
     }
 
+    /// Returns when a tenant was last changed, in seconds since 1970; none if no revision tells.
+    pub(super) fn last_change_s(&self, tenant: &str) -> Result<Option<u64>, StoreError> {
+        let mut parts = self.parts.range((tenant, 0)..=(tenant, u64::MAX)).map_err(|e| self.store.failed(e))?;
+        let Some(last) = parts.next_back() else { return Ok(None) };
+        let (_, bytes) = last.map_err(|e| self.store.failed(e))?;
+        Ok(Some(StoredPart::decoded(self.store, bytes.value())?.time_unix_ms / 1000))
+    }
+
     fn first_after(&self, tenant: &str, number: u64) -> Result<Option<u64>, StoreError> {
         let mut parts = self.parts.range((tenant, number)..=(tenant, u64::MAX)).map_err(|e| self.store.failed(e))?;
         let first = parts.next().transpose().map_err(|e| self.store.failed(e))?;

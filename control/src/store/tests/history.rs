@@ -1,6 +1,7 @@
 //! Revisions in the store: what is kept, for how long, and what it keeps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use prost::Message;
@@ -256,10 +257,14 @@ fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns()
     let key = Digest::of(b"a key");
     let delete: Vec<ObjectRef> = store.load().unwrap().objects_of(&demo()).iter().map(Object::name).collect();
     let deleted = commit(&store, &Change { delete, ..Change::default() });
+    let deleted_at = signature().time;
     for name in ["left", "n"] {
-        store.put_upload(&demo(), &module(name).digest, &wasm(name), at(1000)).unwrap();
+        store.put_upload(&demo(), &module(name).digest, &wasm(name), deleted_at).unwrap();
     }
-    store.put_key(&demo(), &key, "ed25519", b"sealed", at(1000)).unwrap();
+    store.put_key(&demo(), &key, "ed25519", b"sealed", deleted_at).unwrap();
+    // The operator brings this for the next tenant of the name.
+    let later = module("later");
+    store.put_upload(&demo(), &later.digest, &wasm("later"), deleted_at + Duration::from_secs(1)).unwrap();
 
     // The tenant returns with all that it had.
     let mut back = whole_change("m");
@@ -271,7 +276,7 @@ fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns()
     let returned = Store::open(&copy).unwrap();
     returned.commit_return(&applied, &signature()).unwrap();
     assert_eq!(numbers(&returned, None), [3, 2, 1]);
-    assert_eq!(returned.uploads().unwrap().len(), 4);
+    assert_eq!(returned.uploads().unwrap().len(), 5);
     check_references(&returned);
 
     // Another one of its name begins with what its own change names.
@@ -281,7 +286,8 @@ fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns()
     assert_eq!(numbers(&store, None), [3]);
     assert_eq!(store.objects_at(&demo(), Some(1)).unwrap(), Err(NotKept::Forgotten(2)));
     assert_eq!(store.objects_at(&demo(), Some(2)).unwrap(), Ok(Vec::new()));
-    assert_eq!(store.uploads().unwrap().iter().map(|it| it.digest).collect::<Vec<_>>(), [module("n").digest]);
+    let uploads: BTreeSet<Digest> = store.uploads().unwrap().iter().map(|it| it.digest).collect();
+    assert_eq!(uploads, [module("n").digest, later.digest].into());
     assert_eq!(store.key_algorithm(&demo(), &key).unwrap(), None);
     assert!(matches!(store.wasm(&left), Err(StoreError::Lost { .. })), "its bytes are gone, too");
     check_references(&store);
