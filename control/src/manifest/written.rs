@@ -1,7 +1,7 @@
 //! Writes objects as the text of a manifest: what an apply reads from it is what they are.
 //!
 //! Modules, keys, models and stages' files are named by their digests, so the manifest needs no other file, but a node that
-//! has their bytes. Every key that is not absent is written, so that a later default changes nothing.
+//! has their bytes. A key is written also if it has its default, so that another default of a later build changes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

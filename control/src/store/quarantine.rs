@@ -25,7 +25,7 @@ type SetAside = (&'static [u8; 32], u64, &'static str, &'static [u8]);
 
 pub(super) const QUARANTINE: TableDefinition<ObjectKey, SetAside> = TableDefinition::new("quarantine");
 
-/// Who is named as the author of the revision.
+/// The author of the revision.
 const AUTHOR: &str = "the node, which set damaged objects aside";
 
 /// An object that was set aside.

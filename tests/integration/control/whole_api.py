@@ -10,7 +10,8 @@ import tempfile
 import grpc
 
 socket, definition, module, model, key, files = sys.argv[1:]
-generated = tempfile.mkdtemp()
+folder = tempfile.TemporaryDirectory()
+generated = folder.name
 sources = sorted(str(path) for path in pathlib.Path(definition).glob("pinion/v1/*.proto"))
 protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{definition}", f"--python_out={generated}", f"--grpc_python_out={generated}"]
 subprocess.run(protoc + sources, check=True)

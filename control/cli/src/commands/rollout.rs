@@ -128,7 +128,7 @@ fn key(chain: &Chain) -> ChainKey {
 }
 
 /// Waits until this version, or a later one, is completely in force: the node follows it, and each of these chains that is still there
-/// has had an instance ready since. Returns the version that it follows.
+/// was seen with a ready instance after that. Returns the version that it follows.
 async fn in_force(
     client: &mut Client,
     version: u64,

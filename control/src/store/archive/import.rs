@@ -19,7 +19,7 @@ use crate::model::{
 
 /// The longest manifest: some 200 bytes for each object that a node may have.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-/// Who is named as the author of the first revision.
+/// The author of the first revision.
 const AUTHOR: &str = "pinion store import";
 
 /// Makes a new store of an archive of [`super::export`]. Its desired state is revision 1.
