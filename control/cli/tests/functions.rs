@@ -109,7 +109,9 @@ fn without_an_sdk_beside_the_program_new_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("prefix/bin/pinion");
     fs::create_dir_all(program.parent().unwrap()).unwrap();
-    fs::copy(env!("CARGO_BIN_EXE_pinion"), &program).unwrap();
+    // Another process copies: a file that this one has open for writing could be inherited by a program that another test starts meanwhile,
+    // and it can't be run as long as that is so.
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_pinion")).arg(&program).status().unwrap().success());
     for (template, sdk) in [("responder", "pinion-sdk"), ("endpoint", "pinion-sdk"), ("c", "C SDK")] {
         let output = command(&program, folder.path(), &["new", "mine", "--template", template]).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
