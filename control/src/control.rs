@@ -366,7 +366,7 @@ impl Control {
         if !self.is_unsettled.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let durable = self.store.recover(SystemTime::now())?;
+        let durable = self.store.settle(SystemTime::now())?;
         self.is_unsettled.store(false, Ordering::Relaxed);
         if durable == *self.desired() {
             return Ok(());

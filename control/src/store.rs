@@ -146,8 +146,8 @@ pub enum StoreError {
     /// The file system has no room, or failed. Nothing was changed.
     #[error(transparent)]
     Disk(DiskError),
-    /// The file system failed while a change was written, and the durable state cannot be read now.
-    #[error("{0}; whether the change is durable cannot be told before the store can be read again")]
+    /// The file system failed while a change was written, and the durable state cannot be told now.
+    #[error("{0}; whether the change is durable cannot be told before the store can be read and written again")]
     Unknown(DiskError),
     /// Reading or writing failed.
     #[error("the store {} failed: {source}", path.display())]
@@ -287,9 +287,9 @@ impl Store {
         if !not_written.begun {
             return Err(StoreError::Disk(error));
         }
-        // An error of the last step does not tell whether the steps before it reached the file. Reading the file does.
+        // An error of the last step does not tell whether the steps before it reached the disk. Reading it does.
         match self.load() {
-            Ok(durable) if durable == applied.state => {
+            Ok(durable) if durable == applied.state && self.opened.is_durable() => {
                 tracing::warn!(
                     version = durable.version(),
                     "a change is durable though the disk reported an error: {error}"

@@ -2,7 +2,10 @@
 //!
 //! After an error of the file system the database refuses everything until it is closed and opened again, even though
 //! the file is intact. So a call that meets such an error, or the aftermath of one, reopens the database: for writing,
-//! or if that fails, read-only over the durable file ([`super::overlay`]). The next write tries to open it for writing.
+//! or if that fails, read-only over the file ([`super::overlay`]). The next write tries to open it for writing.
+//!
+//! What can be read after a failed write is not yet durable: the system may have it in memory only, and after a failed
+//! sync it may drop it there. So opening for writing begins with a sync, and after an error reads from the disk again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -11,7 +14,11 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, StorageError, WriteTransaction};
+use redb::{
+    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, StorageBackend, StorageError, WriteTransaction,
+};
+use rustix::fs::{Advice, fadvise};
+use rustix::io::Errno;
 
 use super::StoreError;
 use super::overlay::Overlay;
@@ -208,6 +215,23 @@ impl Opened {
         }
     }
 
+    /// Makes what can be read durable: if the database could only be read since an error, it is opened for writing.
+    pub(super) fn make_durable(&self) -> Result<(), StoreError> {
+        let openings = {
+            let state = self.state();
+            match state.database {
+                Access::ForWriting(_) => return Ok(()),
+                Access::ForReading(_) | Access::Closed => state.openings,
+            }
+        };
+        self.open_again(openings, Purpose::Writing)
+    }
+
+    /// Returns whether what can be read is durable, and not only what was written before an error.
+    pub(super) fn is_durable(&self) -> bool {
+        matches!(self.state().database, Access::ForWriting(_))
+    }
+
     fn written<T>(&self, done: Result<T, StoreError>, bytes: u64, openings: u64) -> Result<T, NotWritten> {
         match done {
             Ok(value) => {
@@ -270,10 +294,16 @@ impl Opened {
             return Err(StoreError::Disk(DiskError::gone(self.disk.directory(), &self.path)));
         }
         open_sound(&self.path, || match purpose {
-            #[cfg(test)]
-            Purpose::Writing => builder().create_with_backend(self.faults.on(file)?),
-            #[cfg(not(test))]
-            Purpose::Writing => builder().create_file(file),
+            Purpose::Writing => {
+                let cached = file.try_clone();
+                #[cfg(test)]
+                let backend = self.faults.on(file)?;
+                #[cfg(not(test))]
+                let backend = redb::backends::FileBackend::new(file)?;
+                let synced = backend.sync_data().and_then(|()| forget_cached(&cached?));
+                synced.map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
+                builder().create_with_backend(backend)
+            }
             Purpose::Reading => {
                 let overlay = if self.is_offline() { Overlay::locking(file) } else { Overlay::new(file) };
                 let overlay = overlay.map_err(|error| DatabaseError::Storage(StorageError::Io(error)))?;
@@ -330,6 +360,15 @@ fn is_broken(error: &StoreError) -> bool {
 fn is_left_over(error: &StoreError) -> bool {
     use redb::Error::{DatabaseClosed, LockPoisoned, PreviousIo};
     matches!(error, StoreError::Failed { source, .. } if matches!(**source, PreviousIo | DatabaseClosed | LockPoisoned(_)))
+}
+
+/// Has the system read the file from the disk again: what it could not write there before an error, it may still have in memory.
+fn forget_cached(file: &File) -> io::Result<()> {
+    match fadvise(file, 0, None, Advice::DontNeed) {
+        // A file system without a cache.
+        Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn builder() -> Builder {

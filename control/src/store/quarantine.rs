@@ -63,6 +63,15 @@ impl Quarantined {
 }
 
 impl Store {
+    /// As [`Store::recover`], of a store that could not tell what is durable: nothing else than that is returned.
+    ///
+    /// # Errors
+    /// As there, and if the file system can't be written yet.
+    pub fn settle(&self, now: SystemTime) -> Result<DesiredState, StoreError> {
+        self.opened.make_durable()?;
+        self.recover(now)
+    }
+
     /// Returns the desired state, once what cannot stand is set aside durably and wrong counts are mended.
     ///
     /// # Errors

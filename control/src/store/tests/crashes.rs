@@ -88,7 +88,7 @@ impl Tried {
             (true, Err(StoreError::Disk(_))) => self.now().clone(),
             (true, Err(StoreError::Unknown(_))) => {
                 self.faults.heal();
-                self.store().load().unwrap()
+                self.store().settle(at(1000)).unwrap()
             }
             (true, Err(other)) => panic!("{other}"),
         };
@@ -194,6 +194,40 @@ proptest! {
         tried.check();
         tried.check_revisions(&demo());
     }
+}
+
+#[test]
+fn no_change_is_acknowledged_before_the_disk_has_it_whichever_steps_fail() {
+    let (mut refused, mut unknown, mut made) = (0, 0, 0);
+    for count in 1..4 {
+        for after in 0.. {
+            let mut tried = Tried::new(after, 1000);
+            tried.set(&demo(), "m", 0);
+            let applied =
+                tried.now().apply(&Change { modules: vec![module("0"), module("n")], ..Change::default() }).unwrap();
+            tried.store().put_upload(&demo(), &module("n").digest, &wasm("n"), at(1000)).unwrap();
+            tried.faults.fail(after, count, Errno::IO);
+            let answer = tried.store().commit(&applied, &signature());
+            let is_untouched = tried.faults.heal() <= after;
+            let durable = tried.crash();
+            match answer {
+                Ok(()) => {
+                    assert_eq!(durable, applied.state, "{count} steps fail after {after}");
+                    made += 1;
+                }
+                Err(StoreError::Disk(_)) => {
+                    assert_eq!(&durable, tried.now(), "{count} steps fail after {after}");
+                    refused += 1;
+                }
+                Err(StoreError::Unknown(_)) => unknown += 1,
+                Err(other) => panic!("{count} steps fail after {after}: {other}"),
+            }
+            if is_untouched {
+                break;
+            }
+        }
+    }
+    assert!(refused > 0 && unknown > 0 && made > 0, "{refused} refused, {unknown} unknown, {made} made");
 }
 
 #[test]
