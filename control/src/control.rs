@@ -47,7 +47,9 @@ use crate::model::{
     Applied, Author, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, ModelName, ModuleName, ObjectRef,
     Outcome, Rule, Tenant, TenantName,
 };
-use crate::node::{Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Node, NodeStatus, Pages, Refusal};
+use crate::node::{
+    Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, InvokeError, Node, NodeStatus, Pages, Refusal,
+};
 use crate::store::{Quarantined, Signature, Store, StoreError};
 
 /// Why [`Control`] did not do what it was asked to. Nothing was changed, unless the error says so.
@@ -403,8 +405,17 @@ impl Control {
         self.desired().chain(tenant, name).is_some() || lock(&self.invoked_modules).iter().any(is_it)
     }
 
-    /// Passes a call to the node; see [`Node::invoke`].
+    /// Passes a call to the node; see [`Node::invoke`]. A call of a chain whose entry drops calls is refused at once, as it would
+    /// have no answer.
     pub fn invoke(&self, call: Call, answered: Answered) -> CallHandle {
+        let desired = self.desired();
+        if desired.chain(&call.tenant, &call.chain).is_some_and(|chain| !chain.takes_what_is_not_ip()) {
+            let Call { tenant, chain, .. } = call;
+            answered(Err(InvokeError::NotCallable(format!(
+                "chain {tenant}/{chain} was not called: calls enter by the default of its entry, which is drop; name a stage there"
+            ))));
+            return CallHandle::default();
+        }
         self.node.invoke(call, answered)
     }
 

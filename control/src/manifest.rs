@@ -5,6 +5,7 @@
 
 mod chain;
 mod document;
+mod edges;
 pub mod keys;
 mod pack;
 mod position;

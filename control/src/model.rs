@@ -12,7 +12,8 @@
 //! | `digest` | [`Digest`], which identifies the bytes of modules, files and models, and keys by their public keys |
 //! | `granted` | [`Key`], [`Model`] and their bounds |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
-//! | `outputs` | [`Output`], and the check that stages form a chain |
+//! | `outputs` | [`Output`], [`Target`], and the check that stages form a chain |
+//! | `branch` | [`Branch`]: targets by headers |
 //! | `reverse` | [`Reverse`], and which chains can have one |
 //! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
@@ -24,6 +25,7 @@
 //! | `touched` | [`ChainKey`], [`Ingredients`]: which chains a change touches, and what their templates are made of |
 //! | `invalid` | [`Invalid`]: why a change is refused |
 
+mod branch;
 mod chain;
 mod digest;
 mod fields;
@@ -46,6 +48,9 @@ mod touched;
 
 use pinion_text::{SENTENCE_BYTES_MAX, printable};
 
+pub use branch::{
+    BRANCH_CASES_MAX, Branch, BranchPart, BranchProblem, BranchSite, CASES_TOTAL_MAX, CHAIN_CASES_MAX, Case,
+};
 pub use chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, Chain, DRAIN_TIMEOUT_MS_MAX, FILES_BYTES_MAX, Files, HOLD_FRAMES_MAX,
     IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX,
@@ -63,7 +68,7 @@ pub use names::{
 };
 pub use object::Object;
 pub use outbound::{OUTBOUND_MAX, Outbound};
-pub use outputs::{OUTPUTS_MAX, Output};
+pub use outputs::{OUTPUTS_MAX, Output, Target};
 pub use quotas::{QuotaUse, UPLOAD_BYTES_TOTAL_MAX, UPLOADS_MAX, UploadShortage, check_upload, leaves_room, little_of};
 pub use reverse::Reverse;
 pub use revision::{Author, ChangeCounts, HistoryLimits, ObjectChange, Revision, RevisionFilter};

@@ -198,6 +198,9 @@ pub enum InvokeError {
     /// The chain exists but cannot be activated.
     #[error("{0}")]
     ChainUnavailable(String),
+    /// The chain's entry drops calls.
+    #[error("{0}")]
+    NotCallable(String),
     /// The node has no room for the call now.
     #[error("{0}")]
     Exhausted(String),

@@ -4,6 +4,7 @@
 //! messages. Incoming messages are untrusted: a message becomes a value only if every field of it is well-formed.
 //! Whether values are consistent with each other is not checked here.
 
+mod edges;
 mod logs;
 mod metrics;
 mod objects;

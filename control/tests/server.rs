@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, BuildTime};
 use pinion_control::manifest::Bundle;
-use pinion_control::model::{Chain, Digest, Files, ObjectRef, Rule, Stage};
+use pinion_control::model::{Branch, Case, Chain, Digest, Files, Match, ObjectRef, Protocol, Rule, Stage, Target};
 use pinion_control::node::Call;
 use pinion_control::socket::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
@@ -555,6 +555,26 @@ async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
     assert_eq!(client.chains(Filter::default()).await.unwrap().len(), 1);
     let (code, message) = refused(client.invoke(call("nothing", b"")).await.unwrap_err());
     assert_eq!((code, &message[..]), (Code::NotFound, "there is no chain demo/nothing, nor a module of that name"));
+}
+
+#[tokio::test]
+async fn a_chain_whose_entry_drops_calls_is_not_called_and_its_caller_is_told_at_once() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    let tcp = Match { protocol: Some(Protocol::TCP), ..Match::default() };
+    let cases = vec![Case { matcher: tcp, to: Target::Stage(0) }];
+    let entered = |default| Chain { entry: Some(Branch { cases: cases.clone(), default }), ..echo_chain("m") };
+    let apply = |chain| ApplyRequest { chains: vec![chain], ..ApplyRequest::default() };
+    client.apply(apply(entered(Target::Drop))).await.unwrap();
+    served.node.take_calls();
+    let (code, message) = refused(client.invoke(call("echo", b"one")).await.unwrap_err());
+    let expected =
+        "chain demo/echo was not called: calls enter by the default of its entry, which is drop; name a stage there";
+    assert_eq!((code, &message[..]), (Code::FailedPrecondition, expected));
+    assert!(!served.node.take_calls().iter().any(|call| call.starts_with("invoke")));
+    client.apply(apply(entered(Target::Stage(0)))).await.unwrap();
+    assert_eq!(client.invoke(call("echo", b"two")).await.unwrap(), b"two for echo");
 }
 
 #[tokio::test]

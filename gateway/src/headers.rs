@@ -130,6 +130,21 @@ pub(crate) fn segment_in_frame(frame: &[u8]) -> Option<Segment> {
     segment_in_packet(be16(ethertype[0], ethertype[1]), packet)
 }
 
+/// Returns whether all headers that [`parse`] has read of a frame end within its first `max` bytes; of an error, also those of
+/// the packet that it quotes. Only extension headers of IPv6 take more than 180 bytes.
+#[inline]
+pub(crate) fn end_within(frame: &[u8], read: &Headers, max: usize) -> bool {
+    let (Headers::Flow(flow, _) | Headers::IcmpError(flow) | Headers::Fragment(Fragment { flow, .. })) = read else {
+        return true;
+    };
+    if frame.len() <= max || !flow.is_ipv6() {
+        return true;
+    }
+    let Some(start) = frame.get(payload_offset(frame)..max) else { return false };
+    let quotes = matches!(read, Headers::IcmpError(_));
+    ipv6::is_whole(start) || ipv6::headers_end_in(start) && (!quotes || ipv6::quoted_headers_end_in(start))
+}
+
 /// Returns the VLAN of a frame, and the type and the bytes of what is behind its tags. `ethertype` and `bytes` are what
 /// follows its addresses.
 ///

@@ -4,6 +4,7 @@
 //! gateway replaces it as a whole. The gateway consults it only on a miss of the flow cache. A lookup allocates nothing
 //! and does not walk through all rules.
 
+mod branch;
 mod classifier;
 mod pattern;
 
@@ -18,6 +19,8 @@ use crate::headers::{FlowKey, Vlan};
 use crate::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
 use crate::leaving::{MaySend, Owner, SenderTerms};
 use classifier::Classifier;
+
+pub use branch::BranchConditions;
 
 /// What a flow must look like. `None` matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,7 +174,7 @@ impl RuleSet {
         let senders = senders(&rules, chains, places);
         // Stable: rules of the same priority keep their order.
         rules.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-        let classifier = Classifier::new(rules.iter().map(|rule| &rule.matches));
+        let classifier = Classifier::new((0..).zip(rules.iter().map(|rule| &rule.matches)));
         let weights = weights.into_iter().collect();
         let rules = rules.into();
         Ok(Self { rules, classifier, idle_timeouts_ns, tenures, backs, tenants, fwps, redeliveries, senders, weights })

@@ -15,6 +15,7 @@
 
 mod ahead;
 mod arrivals;
+mod branching;
 mod held;
 mod outputs;
 mod prefetcher;
@@ -41,6 +42,7 @@ use crate::notify::{NAMES_MAX, Notifier, ReadyQueue};
 use crate::stopwatch::Stopwatch;
 use crate::tuning::upcoming::UpcomingInstances;
 use crate::ways::Arrival;
+use crate::wiring::head::Head;
 use crate::wiring::waiting::WaitingFrames;
 use crate::wiring::{Endpoint, EndpointTable};
 
@@ -92,6 +94,8 @@ pub struct Mma {
     present: PresentTenants,
     counters: Arc<MmaCounters>,
     warmth: Prefetcher,
+    /// What branches look at.
+    head: Head,
 }
 
 /// Frames copied into or out of one pool, counted together.
@@ -112,6 +116,13 @@ impl Moved {
     fn count_received(&self, into: &Endpoint) {
         into.counters.moved.received.add(self.frames);
         into.counters.moved.received_bytes.add(self.bytes);
+    }
+
+    /// Counts frames that came from the gateway.
+    #[inline]
+    fn count_entered(&self, into: &Endpoint) {
+        self.count_received(into);
+        into.counters.moved.entered_bytes.add(self.bytes);
     }
 
     #[inline]
@@ -159,6 +170,7 @@ impl Mma {
             present: PresentTenants::none(),
             counters,
             warmth: Prefetcher::default(),
+            head: Head::new(),
         }
     }
 
@@ -281,10 +293,11 @@ impl Mma {
         if std::mem::take(&mut from.blocked) {
             self.unblocked.retain(|&waiting| waiting != id);
             self.without_buffer.remove(id, from.share.tenant);
-            for next in from.successors() {
-                if let Some(next) = self.table.get_mut(next) {
-                    next.upstream.retain(|&waiting| waiting != id);
-                }
+            if let Some(next) = from.waited_for.and_then(|next| self.table.get_mut(next)) {
+                let waiting = next.upstream.len();
+                next.upstream.retain(|&waiting| waiting != id);
+                // If it was unblocked already, the visit that comes now counts.
+                from.waited_for = from.waited_for.filter(|_| next.upstream.len() == waiting);
             }
         }
         self.table.put_back(from);

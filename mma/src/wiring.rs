@@ -2,6 +2,8 @@
 //!
 //! Commands change it between polls of the MMA's loop. So a chain's edges are never seen half changed.
 
+pub mod branch;
+pub(crate) mod head;
 pub(crate) mod ingress;
 pub(crate) mod slots;
 pub(crate) mod waiting;
@@ -19,6 +21,7 @@ use crate::rings::phased::{Consumer, Producer};
 use crate::tuning::prefetch;
 use crate::ways::direction::{Direction, Sides};
 use crate::ways::{IngressInfo, Way};
+use crate::wiring::branch::{Branch, Branches, Entrance};
 use crate::wiring::ingress::SlotIngress;
 use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::WaitingList;
@@ -32,6 +35,10 @@ pub enum Edge {
     Egress(PortIndex),
     /// Out of the node on the port where the frame was received.
     EgressWhereItCame,
+    /// Nowhere: frames that take it are dropped and counted.
+    Drop,
+    /// One of the edges of this branch of the wiring's, by the headers of each frame.
+    Branch(u8),
 }
 
 /// What happens to frames for an FWP that has no free slot.
@@ -40,28 +47,31 @@ pub enum Backpressure {
     /// They are dropped.
     #[default]
     Drop,
-    /// They stay upstream: in the slots of the stage before, or before the first stage in their buffers, up to a limit.
-    /// Further frames are dropped.
+    /// They stay upstream: in the slots of the stage before, or, if they come from the gateway, in their buffers, up to a
+    /// limit. Further ones of these are dropped.
     Hold {
-        /// Most frames that may wait before the first stage.
+        /// Most frames from the gateway that may wait.
         frames_max: usize,
     },
 }
 
 /// The edges of an FWP to the other stages of its chain, and its backpressure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Wiring {
     outputs: Vec<Edge>,
+    branches: Branches,
     backpressure: Backpressure,
     way_back: Option<WayBack>,
 }
 
 /// The edges of an FWP for frames that go back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct WayBack {
     /// As many as there are outputs forth.
     outputs: Box<[Edge]>,
     sides: Sides,
+    /// Whether output 0 leads to a stage, forth and back: replies in that direction take it.
+    leads_on: [bool; 2],
 }
 
 impl Wiring {
@@ -73,7 +83,7 @@ impl Wiring {
     pub fn new(outputs: Vec<Edge>, backpressure: Backpressure) -> Self {
         let count = outputs.len();
         assert!((1..=usize::from(OUTPUTS_MAX)).contains(&count), "{count} outputs of an FWP");
-        Self { outputs, backpressure, way_back: None }
+        Self { outputs, branches: Branches::default(), backpressure, way_back: None }
     }
 
     /// Makes the wiring of an FWP in a chain with a way back. Frames that go forth take the first edges, and frames
@@ -85,13 +95,41 @@ impl Wiring {
     #[must_use]
     pub fn both_ways(forth: Vec<Edge>, back: Vec<Edge>, sides: Sides) -> Self {
         assert_eq!(forth.len(), back.len(), "outputs of an FWP forth and back");
-        Self { way_back: Some(WayBack { outputs: back.into(), sides }), ..Self::new(forth, Backpressure::Drop) }
+        let way_back = WayBack { outputs: back.into(), sides, leads_on: [false; 2] };
+        Self { way_back: Some(way_back), ..Self::new(forth, Backpressure::Drop) }
     }
 
     /// Makes a wiring with one output that drops frames that find no free slot.
     #[must_use]
     pub fn to(next: Edge) -> Self {
         Self::new(vec![next], Backpressure::Drop)
+    }
+
+    /// Sets the branches that its outputs name.
+    ///
+    /// # Panics
+    /// If an output names one that is not there.
+    #[must_use]
+    pub fn with_branches(mut self, branches: Vec<Branch>) -> Self {
+        let count = branches.len();
+        let is_there = |edge: &Edge| !matches!(edge, Edge::Branch(number) if usize::from(*number) >= count);
+        let mut edges = self.outputs.iter().chain(self.way_back.iter().flat_map(|way_back| &way_back.outputs));
+        assert!(edges.all(is_there), "{count} branches for the outputs {:?}", self.outputs);
+        self.branches.of_outputs = branches.into();
+        self
+    }
+
+    /// Sets where frames of the gateway's go that are meant for this FWP.
+    ///
+    /// # Panics
+    /// If an edge leads neither to an FWP nor to nowhere.
+    #[must_use]
+    pub fn with_entrance(mut self, entrance: Entrance) -> Self {
+        let leads_out = |edge: &Edge| !matches!(edge, Edge::Fwp(_) | Edge::Drop);
+        let leads_out = entrance.forth.iter().chain(&entrance.back).flat_map(Branch::edges).any(leads_out);
+        assert!(!leads_out, "an entrance leads out: {entrance:?}");
+        self.branches.entrance = entrance;
+        self
     }
 
     /// Returns the number of outputs.
@@ -116,8 +154,10 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    fn new(wiring: Wiring) -> Self {
-        let Wiring { outputs, way_back, .. } = wiring;
+    fn new(outputs: &[Edge], mut way_back: Option<WayBack>, branches: &Branches) -> Self {
+        if let Some(way_back) = &mut way_back {
+            way_back.leads_on = [outputs[0], way_back.outputs[0]].map(|edge| branches.leads_on(edge));
+        }
         Self { first: outputs[0], others: outputs[1..].into(), way_back: way_back.map(Box::new) }
     }
 
@@ -164,10 +204,11 @@ impl Outputs {
             return along(way.direction(), to);
         }
         // Through the stages on that side, if there are any.
-        let towards =
-            way_back.sides.direction_of_reply(way.port()).and_then(|direction| along(direction, TxTarget::Output(0)));
-        let through = towards.filter(|course| matches!(course.edge, Edge::Fwp(_)));
-        through.or(Some(Route { edge: Edge::EgressWhereItCame, direction: way.direction() }))
+        let towards = way_back.sides.direction_of_reply(way.port());
+        let through = towards.filter(|direction| way_back.leads_on[*direction as usize]);
+        through
+            .and_then(|direction| along(direction, TxTarget::Output(0)))
+            .or(Some(Route { edge: Edge::EgressWhereItCame, direction: way.direction() }))
     }
 
     fn all(&self) -> impl Iterator<Item = &Edge> {
@@ -300,6 +341,14 @@ pub struct Endpoint {
     pub(crate) held_max: usize,
     /// FWPs whose output waits for a slot of this one.
     pub(crate) upstream: Vec<FwpId>,
+    /// How many FWPs no longer wait for that, as there are slots, and were not visited since: some slots are left to them.
+    pub(crate) upstream_unblocked: usize,
+    /// Whether the odd one goes to a held frame when slots are next shared with predecessors.
+    odd_to_held: bool,
+    /// The FWP for a slot of which its output waits, or has waited since it was visited last.
+    pub(crate) waited_for: Option<FwpId>,
+    /// The branches of its outputs and of its chain's entrance, if there are any.
+    pub(crate) branches: Option<Box<Branches>>,
 }
 
 /// Most FWPs that can wait for slots of another. Frames of further ones are dropped; chains have no more stages.
@@ -325,7 +374,8 @@ impl Endpoint {
             Backpressure::Hold { frames_max } => (true, frames_max),
         };
         let upstream_max = if holds || provided < lent { UPSTREAM_MAX } else { 0 };
-        let outputs = Outputs::new(wiring);
+        let Wiring { outputs, branches, way_back, .. } = wiring;
+        let outputs = Outputs::new(&outputs, way_back, &branches);
         let came_by = SlotIngress::of_slots(lent, outputs.sides());
         let inlet = RxPath { pool, free: FreeSlots::new(lent, provided, own), came_by, deliver };
         Self {
@@ -347,6 +397,10 @@ impl Endpoint {
             held: WaitingList::default(),
             held_max,
             upstream: Vec::with_capacity(upstream_max),
+            upstream_unblocked: 0,
+            odd_to_held: false,
+            waited_for: None,
+            branches: (!branches.is_empty()).then(|| Box::new(branches)),
         }
     }
 
@@ -389,6 +443,20 @@ impl Endpoint {
         self.held_max + usize::from(self.inlet.free.to_come())
     }
 
+    /// Returns how many of its free slots held frames may take now: all, or half of them if predecessors wait. So neither
+    /// keeps the others from ever having one.
+    #[inline]
+    pub(crate) fn slots_for_held(&mut self) -> u64 {
+        if self.upstream_unblocked == 0 {
+            return u64::MAX;
+        }
+        let free = self.inlet.free.count() as u64;
+        let odd = free % 2;
+        let to_held = free / 2 + if self.odd_to_held { odd } else { 0 };
+        self.odd_to_held ^= odd == 1;
+        to_held
+    }
+
     /// Wants so many more slots, as far as there are some that have no pages yet. Returns whether its worker is to be
     /// notified of that.
     #[cold]
@@ -423,9 +491,10 @@ impl Endpoint {
 
     /// Returns the FWPs that its outputs lead to.
     pub(crate) fn successors(&self) -> impl Iterator<Item = FwpId> {
-        self.outputs.all().filter_map(|edge| match edge {
+        let of_branches = self.branches.iter().flat_map(|branches| branches.edges_of_outputs());
+        self.outputs.all().chain(of_branches).filter_map(|edge| match edge {
             Edge::Fwp(next) => Some(*next),
-            Edge::Egress(_) | Edge::EgressWhereItCame => None,
+            Edge::Egress(_) | Edge::EgressWhereItCame | Edge::Drop | Edge::Branch(_) => None,
         })
     }
 

@@ -5,10 +5,12 @@ mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::Arc;
 
 use pinion_abi::PORT_NEXT;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::mover::MmaCommand;
+use pinion_mma::wiring::branch::{Branch, Conditions, Entrance};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 use support::{House, Plan, Shape, frame, id};
 
@@ -151,6 +153,54 @@ fn frames_that_branch_allocate_nothing() {
         assert_eq!(house.gateway.discard(), 16);
     }
     assert_eq!(total, 0);
+}
+
+/// A frame meets the case of the number that is its first byte.
+#[derive(Debug)]
+struct ByFirstByte;
+
+impl Conditions for ByFirstByte {
+    fn first_met(&self, frame: &[u8], _port: PortIndex) -> Option<usize> {
+        frame.first().map(|byte| usize::from(*byte))
+    }
+}
+
+#[test]
+fn frames_that_take_their_edges_by_their_headers_allocate_nothing() {
+    let mut house = House::new(&Plan::default());
+    let branch = |edges: [Edge; 4]| Branch::new(Arc::new(ByFirstByte), edges[..3].to_vec(), edges[3]);
+    let [out, first, second] = [Edge::EgressWhereItCame, Edge::Fwp(id(1)), Edge::Fwp(id(2))];
+    let wiring = Wiring::to(Edge::Branch(0)).with_branches(vec![branch([first, second, Edge::Drop, out])]);
+    let entrance = Entrance { forth: Some(branch([Edge::Fwp(id(0)), second, Edge::Drop, first])), back: None };
+    house.attach_wired(id(0), Shape::slots(16), wiring.with_entrance(entrance));
+    for index in [1, 2] {
+        house.attach(id(index), Shape::slots(16), Edge::EgressWhereItCame);
+    }
+    house.mma.poll();
+    let mut total = 0;
+    for round in 0..1_000 {
+        house.gateway.top_up(32);
+        for number in 0..16_u8 {
+            let mut bytes = frame(number.into(), 64 + round as usize);
+            bytes[0] = number % 4;
+            house.gateway.inject(&bytes, 0, id(0));
+        }
+        counted(&mut total, || house.mma.poll());
+        // Four are the first stage's, and branch behind it as well; eight enter by the others, and four are dropped.
+        for descriptor in house.fwps[0].publish_all() {
+            house.fwps[0].guest.write_frame(descriptor.slot, descriptor.offset, &[round as u8 % 5]);
+            house.fwps[0].guest.pass(descriptor, PORT_NEXT);
+        }
+        assert_eq!(house.fwps[0].collect(), Ok(4));
+        counted(&mut total, || house.mma.poll());
+        for stage in [1, 2] {
+            pass_by(&mut house, stage, &[PORT_NEXT], &mut total);
+        }
+        house.gateway.discard();
+    }
+    assert_eq!(total, 0);
+    let sums = house.fwps.iter().map(|fwp| fwp.moved().sent.value()).sum::<u64>();
+    assert!(sums > 4_000 && house.fwps[0].moved().dropped_by_graph.value() > 4_000);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pinion_control::model::{Chain, Stage};
 use pinion_gateway::fwp_times::{ActivationClock, KeepAlives};
 use pinion_runtime::fwp::end_reason::EndReason;
 use pinion_runtime::fwp::{INIT_TIME_MAX, Preparation, Progress, Turn};
-use pinion_runtime::instruments::activation::{Activations, InstanceActivation};
+use pinion_runtime::instruments::activation::{Activations, EntryStage, InstanceActivation};
 use pinion_runtime::tenants::accounts::{Accounts, MemoryAccounts, TenantLimits};
 use support::{Bench, ID, QUANTUM, buffer};
 
@@ -170,9 +170,17 @@ fn a_guest_that_broke_a_rule_never_runs_again() {
 fn the_first_packets_of_a_client_are_timed_and_no_others() {
     let misses = Arc::new(ActivationClock::new(2));
     // The stages of an instance, in the order in which the first packets reach them.
-    for stages in [vec![0], vec![0, 1], vec![1, 0]] {
+    for (stages, entered_by) in [
+        (vec![0], EntryStage::EitherEnd),
+        (vec![0, 1], EntryStage::EitherEnd),
+        (vec![1, 0], EntryStage::EitherEnd),
+        (vec![0], EntryStage::Any),
+        (vec![1, 2, 0], EntryStage::Any),
+        (vec![1, 0], EntryStage::AnyOrNone),
+    ] {
+        let first = u64::from(entered_by != EntryStage::AnyOrNone);
         let activations = Arc::new(Activations::new(Arc::clone(&misses)));
-        let instance = InstanceActivation::new(&activations, ID, stages.len());
+        let instance = InstanceActivation::new(&activations, ID, stages.len(), entered_by);
         let counts = || (activations.entry.snapshot().count(), activations.chain.snapshot().count());
         let start = Instant::now();
         misses.note(ID, misses.now_ns());
@@ -180,12 +188,13 @@ fn the_first_packets_of_a_client_are_timed_and_no_others() {
             let mut bench = Bench::new();
             bench.activation = instance.of_stage(stage);
             let mut fwp = bench.launch(ECHO, MEMORY_BYTES_MAX).unwrap();
-            assert_eq!(counts(), (u64::from(before > 0), 0), "it has served no client");
+            assert_eq!(counts(), (first * u64::from(before > 0), 0), "it has served no client");
             for _ in 0..3 {
                 bench.send(buffer(), 60);
                 assert!(matches!(bench.resume(&mut fwp), Turn::Waiting { .. }));
             }
-            assert_eq!(counts(), (1, u64::from(before + 1 == stages.len())), "stage {stage} of {}", stages.len());
+            let is_last = before + 1 == stages.len() && entered_by == EntryStage::EitherEnd;
+            assert_eq!(counts(), (first, u64::from(is_last)), "stage {stage} of {}", stages.len());
             bench.dismantle(fwp);
         }
         let longest_ns = activations.entry.snapshot().at_ns(100.0).max(activations.chain.snapshot().at_ns(100.0));

@@ -143,7 +143,7 @@ fn refusal_code(refusal: &Refusal) -> Code {
 pub(super) fn invoke_status(error: &InvokeError) -> Status {
     let code = match error {
         InvokeError::TooLong(_) => Code::InvalidArgument,
-        InvokeError::ChainUnavailable(_) => Code::FailedPrecondition,
+        InvokeError::ChainUnavailable(_) | InvokeError::NotCallable(_) => Code::FailedPrecondition,
         InvokeError::Exhausted(_) => Code::ResourceExhausted,
         InvokeError::NoInstance(_) => Code::Unavailable,
         InvokeError::Deadline(_) => Code::DeadlineExceeded,

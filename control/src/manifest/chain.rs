@@ -11,13 +11,15 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::edges::{BranchPositions, BranchTable, OutputValue, TargetKey, Targets};
 use super::position::Position;
 use super::reader::{Reader, wrong};
 use super::rule::{from_text, required};
 use super::{Bundle, ChainEntry, ManifestError};
 use crate::model::{
-    Access, Chain, ChainName, ChainProblem, Class, Digest, FieldName, Files, Grant, KeyName, ModelName, ModuleName,
-    Outbound, Output, OverBudget, PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage, StageName, quoted,
+    Access, BranchPart, BranchSite, Chain, ChainName, ChainProblem, Class, Digest, FieldName, Files, Grant, KeyName,
+    ModelName, ModuleName, Outbound, OverBudget, PortName, PortRange, Prefix, Protocol, Reverse, Scheduling, Stage,
+    StageName,
 };
 
 #[derive(Deserialize)]
@@ -25,6 +27,7 @@ use crate::model::{
 pub(super) struct ChainTable {
     name: Spanned<ChainName>,
     stage: Vec<StageTable>,
+    entry: Option<Spanned<BranchTable>>,
     egress: Option<PortName>,
     reverse: Option<Spanned<ReverseTable>>,
     memory_limit_kib: Option<Spanned<u32>>,
@@ -59,6 +62,7 @@ struct OutboundTable {
 #[serde(deny_unknown_fields)]
 struct ReverseTable {
     from: Vec<PortName>,
+    entry: Option<Spanned<BranchTable>>,
     egress: Option<PortName>,
 }
 
@@ -71,7 +75,7 @@ struct StageTable {
     config_path: Option<Spanned<PathBuf>>,
     config_base64: Option<Spanned<String>>,
     files: Option<Spanned<StageFiles>>,
-    outputs: Option<Spanned<Vec<Spanned<String>>>>,
+    outputs: Option<Spanned<Vec<Spanned<OutputValue>>>>,
     #[serde(default)]
     state: BTreeMap<FieldName, Spanned<Access>>,
     keys: Option<Spanned<Vec<KeyName>>>,
@@ -124,6 +128,7 @@ impl<'de> Deserialize<'de> for StageFiles {
 struct KeyPositions {
     chain: Position,
     reverse: Option<Position>,
+    branches: BranchPositions,
     memory_limit: Option<Position>,
     memory_total: Option<Position>,
     idle_timeout: Option<Position>,
@@ -145,6 +150,7 @@ impl KeyPositions {
     fn new(reader: &Reader<'_>, table: &ChainTable) -> Self {
         Self {
             chain: reader.place(&table.name),
+            branches: Self::of_branches(reader, table),
             reverse: table.reverse.as_ref().map(|it| reader.place(it)),
             memory_limit: table.memory_limit_kib.as_ref().map(|it| reader.place(it)),
             memory_total: table.memory_total_kib.as_ref().map(|it| reader.place(it)),
@@ -163,6 +169,18 @@ impl KeyPositions {
         }
     }
 
+    fn of_branches(reader: &Reader<'_>, table: &ChainTable) -> BranchPositions {
+        let mut branches = BranchPositions::default();
+        let back = table.reverse.as_ref().and_then(|reverse| reverse.get_ref().entry.as_ref());
+        for (site, entry) in [(BranchSite::Entry, table.entry.as_ref()), (BranchSite::ReverseEntry, back)] {
+            entry.into_iter().for_each(|entry| branches.add(reader, site, entry.get_ref()));
+        }
+        for (at, stage) in table.stage.iter().enumerate() {
+            stage.outputs.iter().for_each(|outputs| branches.add_outputs(reader, at + 1, outputs.get_ref()));
+        }
+        branches
+    }
+
     /// Returns the position of the key that caused the problem, or of the chain itself.
     fn of(&self, problem: &ChainProblem) -> Position {
         let of_stage = |places: &[Option<Position>], stage: usize| places[stage - 1].clone();
@@ -178,8 +196,17 @@ impl KeyPositions {
             ChainProblem::OutboundProtocol { entry, .. } => self.outbound.get(entry - 1).cloned(),
             ChainProblem::CpuPerBatch(_) => self.cpu_per_batch.clone(),
             ChainProblem::CpuPerSecond(_) => self.cpu_per_second.clone(),
-            ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedEgress { stage } => {
+            ChainProblem::SameStageName { second: stage, .. } | ChainProblem::StageNamedAsTarget { stage, .. } => {
                 of_stage(&self.names, stage)
+            }
+            ChainProblem::Branch { site, ref problem } => self.branches.of(site, problem),
+            ChainProblem::Cases { site, .. } => self.branches.of_branch(site),
+            ChainProblem::EntryToNoStage { site, part, .. } | ChainProblem::EntryLeadsOut { site, part, .. } => {
+                self.branches.of_part(site, part)
+            }
+            ChainProblem::AnswersDropped => self.branches.of_part(BranchSite::Entry, BranchPart::Default),
+            ChainProblem::OutputNotForward { stage, output, part: Some(part), .. } => {
+                self.branches.of_part(BranchSite::Output { stage, output }, part)
             }
             ChainProblem::Outputs { stage, .. } | ChainProblem::OutputNotForward { stage, .. } => {
                 of_stage(&self.outputs, stage)
@@ -188,10 +215,10 @@ impl KeyPositions {
             | ChainProblem::ReverseFromWithoutEgress
             | ChainProblem::ReverseFromTwice(_)
             | ChainProblem::ReverseHolds(_)
+            | ChainProblem::ReverseEntryOfReplies
+            | ChainProblem::ReverseOfTwoWays { .. }
+            | ChainProblem::ReverseWithoutEntry { .. }
             | ChainProblem::ReverseWithoutEgress => self.reverse.clone(),
-            ChainProblem::ReverseOfNoLine { stage, .. } => {
-                of_stage(&self.outputs, stage).or_else(|| self.reverse.clone())
-            }
             ChainProblem::TooManyGranted { stage, key, .. } | ChainProblem::GrantedTwice { stage, key, .. } => {
                 of_stage(if key == "keys" { &self.keys } else { &self.models }, stage)
             }
@@ -215,6 +242,9 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
     let names: Vec<Option<StageName>> =
         table.stage.iter().map(|stage| Some(stage.name.as_ref()?.get_ref().clone())).collect();
     let (mut stages, mut config_files, mut folders) = (Vec::new(), Vec::new(), Vec::new());
+    let targets = Targets { reader, names: &names };
+    let entry = table.entry.map(|entry| targets.branch(TargetKey::ENTRY, entry.get_ref())).transpose()?;
+    let reverse = table.reverse.map(|reverse| read_reverse(&targets, reverse.into_inner())).transpose()?;
     let mut fields = BTreeMap::new();
     let table_name = &table.name;
     for (at, table) in table.stage.into_iter().enumerate() {
@@ -234,7 +264,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
         stage.keys = table.keys.map(Spanned::into_inner).unwrap_or_default();
         stage.models = table.models.map(Spanned::into_inner).unwrap_or_default();
         if let Some(outputs) = table.outputs {
-            stage.outputs = read_outputs(reader, &outputs, &names)?;
+            stage.outputs = targets.outputs(&outputs)?;
         }
         for (field, access) in table.state {
             let declared = reader.field(&field).ok_or_else(|| {
@@ -249,9 +279,7 @@ pub(super) fn read(reader: &Reader<'_>, table: ChainTable, bundle: &mut Bundle) 
 
     let mut chain = Chain::new(reader.tenant.clone(), table.name.into_inner(), stages);
     chain.fields = fields.into_values().collect();
-    chain.egress = table.egress;
-    chain.reverse =
-        table.reverse.map(Spanned::into_inner).map(|ReverseTable { from, egress }| Reverse { from, egress });
+    (chain.entry, chain.egress, chain.reverse) = (entry, table.egress, reverse);
     chain.memory_limit_kib = table.memory_limit_kib.map_or(chain.memory_limit_kib, Spanned::into_inner);
     chain.memory_total_kib = table.memory_total_kib.map(Spanned::into_inner);
     chain.idle_timeout_ms = table.idle_timeout_ms.map_or(chain.idle_timeout_ms, Spanned::into_inner);
@@ -297,31 +325,8 @@ fn read_config(reader: &Reader<'_>, table: &StageTable) -> Result<Vec<u8>, Manif
     Ok(config.as_ref().map(|config| config.get_ref().clone().into_bytes()).unwrap_or_default())
 }
 
-fn read_outputs(
-    reader: &Reader<'_>,
-    outputs: &Spanned<Vec<Spanned<String>>>,
-    names: &[Option<StageName>],
-) -> Result<Vec<Output>, ManifestError> {
-    if outputs.get_ref().is_empty() {
-        let problem = "outputs is empty: leave the key out for one output to what comes next, or name where each leads";
-        return Err(wrong(reader.place(outputs), problem));
-    }
-    let output = |text: &Spanned<String>| {
-        output(text.get_ref(), names).map_err(|problem| wrong(reader.place(text), format!("outputs: {problem}")))
-    };
-    outputs.get_ref().iter().map(output).collect()
-}
-
-/// Parses `egress`, `port:NAME`, or a stage's name. [`Chain::check`] checks that it leads forward.
-fn output(text: &str, names: &[Option<StageName>]) -> Result<Output, String> {
-    if text == "egress" {
-        return Ok(Output::Egress);
-    }
-    if let Some(port) = text.strip_prefix("port:") {
-        return PortName::new(port).map(Output::Port).map_err(|bad| bad.to_string());
-    }
-    let is_it = |name: &Option<StageName>| name.as_ref().is_some_and(|name| name.as_str() == text);
-    names.iter().position(is_it).map(Output::Stage).ok_or_else(|| {
-        format!("{} is no stage's name: say the name of a later stage, egress, or port:NAME", quoted(text))
-    })
+fn read_reverse(targets: &Targets<'_>, table: ReverseTable) -> Result<Reverse, ManifestError> {
+    let ReverseTable { from, entry, egress } = table;
+    let entry = entry.map(|entry| targets.branch(TargetKey::REVERSE_ENTRY, entry.get_ref())).transpose()?;
+    Ok(Reverse { from, entry, egress })
 }

@@ -62,7 +62,14 @@ fn allowed(key: &str) -> Option<String> {
     let bounds = match key {
         "tenant" => return Some("a tenant's name, or tables, each with the header [[tenant]]".to_owned()),
         "module" | "chain" | "rule" | "chain.stage" => return Some(format!("tables, each with the header [[{key}]]")),
-        "rule.match" | "chain.reverse" | "state" | "chain.stage.state" | "key" | "model" => {
+        "rule.match"
+        | "chain.entry"
+        | "chain.reverse"
+        | "chain.reverse.entry"
+        | "state"
+        | "chain.stage.state"
+        | "key"
+        | "model" => {
             return Some("a table".to_owned());
         }
         "chain.memory_limit_kib" => u64::from(MEMORY_LIMIT_KIB_MIN)..=u64::from(MEMORY_LIMIT_KIB_MAX),

@@ -24,9 +24,10 @@ pub(super) struct RuleTable {
     matcher: Option<Spanned<MatchTable>>,
 }
 
-#[derive(Deserialize)]
+/// Conditions on a packet, as rules and branches have them.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct MatchTable {
+pub(super) struct MatchTable {
     port: Option<PortName>,
     #[serde(default, deserialize_with = "from_text")]
     vlan: Option<VlanId>,

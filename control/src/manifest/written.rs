@@ -13,8 +13,9 @@ use serde::Serialize;
 use super::document;
 use super::{Bundle, VERSION};
 use crate::model::{
-    Access, Chain, Class, Digest, Field, FieldName, Files, KeyName, Match, ModelName, ModuleName, Object, ObjectRef,
-    Outbound, Output, OverBudget, Policy, PortName, Reverse, Rule, Stage, Tenant, TenantName, WhenFull,
+    Access, Branch, Case, Chain, Class, Digest, Field, FieldName, Files, KeyName, Match, ModelName, ModuleName, Object,
+    ObjectRef, Outbound, Output, OverBudget, Policy, PortName, Reverse, Rule, Stage, Target, Tenant, TenantName,
+    WhenFull,
 };
 
 /// Why objects can't be written as a manifest.
@@ -137,10 +138,38 @@ struct ChainTable<'a> {
     cpu_per_batch_us: Option<u32>,
     cpu_per_second_ms: Option<u32>,
     over_budget: OverBudget,
-    reverse: Option<&'a Reverse>,
+    entry: Option<BranchTable<'a>>,
+    reverse: Option<ReverseTable<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     outbound: &'a [Outbound],
     stage: Vec<StageTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct ReverseTable<'a> {
+    from: &'a [PortName],
+    egress: Option<&'a PortName>,
+    entry: Option<BranchTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct BranchTable<'a> {
+    default: String,
+    branch: Vec<CaseTable<'a>>,
+}
+
+#[derive(Serialize)]
+struct CaseTable<'a> {
+    to: String,
+    #[serde(rename = "match")]
+    matcher: &'a Match,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum OutputValue<'a> {
+    Target(String),
+    Branch(BranchTable<'a>),
 }
 
 #[derive(Serialize)]
@@ -149,7 +178,7 @@ struct StageTable<'a> {
     name: Option<&'a str>,
     config: Option<&'a str>,
     config_base64: Option<String>,
-    outputs: Option<Vec<String>>,
+    outputs: Option<Vec<OutputValue<'a>>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     keys: &'a [KeyName],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -194,9 +223,17 @@ impl<'a> Document<'a> {
 }
 
 impl<'a> ChainTable<'a> {
-    /// Returns none if an output leads to a stage without a name.
+    /// Returns none if an output or a branch leads to a stage without a name.
     fn new(chain: &'a Chain) -> Option<Self> {
         let stages = (0..chain.stages.len()).map(|at| StageTable::new(&chain.stages, at));
+        let reverse = |it: &'a Reverse| {
+            let Reverse { from, entry, egress } = it;
+            Some(ReverseTable { from, egress: egress.as_ref(), entry: optional_branch(&chain.stages, entry.as_ref())? })
+        };
+        let reverse = match &chain.reverse {
+            Some(it) => Some(reverse(it)?),
+            None => None,
+        };
         Some(Self {
             name: chain.name.as_str(),
             egress: chain.egress.as_ref(),
@@ -213,7 +250,8 @@ impl<'a> ChainTable<'a> {
             cpu_per_batch_us: chain.scheduling.cpu_per_batch_us,
             cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
             over_budget: chain.scheduling.over_budget,
-            reverse: chain.reverse.as_ref(),
+            entry: optional_branch(&chain.stages, chain.entry.as_ref())?,
+            reverse,
             outbound: &chain.outbound,
             stage: stages.collect::<Option<_>>()?,
         })
@@ -224,8 +262,7 @@ impl<'a> StageTable<'a> {
     fn new(stages: &'a [Stage], at: usize) -> Option<Self> {
         let stage = &stages[at];
         let is_default = stage.outputs == Output::default_of(at, stages.len());
-        let outputs =
-            (!is_default).then(|| stage.outputs.iter().map(|output| target(stages, output)).collect::<Option<_>>());
+        let outputs = (!is_default).then(|| stage.outputs.iter().map(|it| output(stages, it)).collect::<Option<_>>());
         let text = str::from_utf8(&stage.config).ok().filter(|text| is_plain(text));
         Some(Self {
             module: &stage.module,
@@ -257,11 +294,32 @@ impl<'a> RuleTable<'a> {
     }
 }
 
-fn target(stages: &[Stage], output: &Output) -> Option<String> {
-    match output {
-        Output::Stage(at) => Some(stages.get(*at)?.name.as_ref()?.to_string()),
-        Output::Egress => Some("egress".to_owned()),
-        Output::Port(port) => Some(format!("port:{port}")),
+fn output<'a>(stages: &[Stage], output: &'a Output) -> Option<OutputValue<'a>> {
+    Some(match output {
+        Output::To(to) => OutputValue::Target(target(stages, to)?),
+        Output::Branch(it) => OutputValue::Branch(branch(stages, it)?),
+    })
+}
+
+/// Returns none inside if there is no branch, and none if there is one that leads to a stage without a name.
+fn optional_branch<'a>(stages: &[Stage], it: Option<&'a Branch>) -> Option<Option<BranchTable<'a>>> {
+    match it {
+        Some(it) => branch(stages, it).map(Some),
+        None => Some(None),
+    }
+}
+
+fn branch<'a>(stages: &[Stage], Branch { cases, default }: &'a Branch) -> Option<BranchTable<'a>> {
+    let case = |Case { matcher, to }: &'a Case| Some(CaseTable { to: target(stages, to)?, matcher });
+    Some(BranchTable { default: target(stages, default)?, branch: cases.iter().map(case).collect::<Option<_>>()? })
+}
+
+fn target(stages: &[Stage], target: &Target) -> Option<String> {
+    match target {
+        Target::Stage(at) => Some(stages.get(*at)?.name.as_ref()?.to_string()),
+        Target::Egress => Some("egress".to_owned()),
+        Target::Port(port) => Some(format!("port:{port}")),
+        Target::Drop => Some("drop".to_owned()),
     }
 }
 
@@ -332,7 +390,10 @@ cpu_per_batch_us = 500
 cpu_per_second_ms = 100
 over_budget = "kill"
 stage = [
-    { module = "sort", name = "sort", config = "a \"b\"\n\tc = 'd'\n", outputs = ["slow", "fast", "port:wan"] },
+    { module = "sort", name = "sort", config = "a \"b\"\n\tc = 'd'\n", outputs = ["slow", "fast", "port:wan", { default = "egress", branch = [
+        { match = { protocol = "tcp", destination_ports = "80-90" }, to = "fast" },
+        { match = { }, to = "drop" },
+    ] }] },
     { module = "m", name = "fast", outputs = ["egress"], keys = ["site"], models = ["cifar"], state = { counters = "read" } },
     { module = "m", name = "slow", config_base64 = "/wAb", state = { counters = "write" } },
 ]
@@ -342,6 +403,13 @@ name = "line"
 egress = "lan"
 reverse = { from = ["wan"], egress = "lan" }
 stage = [{ module = "m" }, { module = "m", files = { digest = "sha256:DIGEST", size_bytes = 2048 } }]
+
+[[chain]]
+name = "tree"
+egress = "wan"
+entry = { branch = [{ match = { vlan = 7, source = "10.0.0.0/8" }, to = "fast" }, { match = { port = "lan" }, to = "drop" }], default = "slow" }
+reverse = { from = ["wan"], egress = "lan", entry = { branch = [{ match = { protocol = "icmp", icmp_type = 0 }, to = "fast" }], default = "slow" } }
+stage = [{ module = "m", name = "fast", outputs = ["egress"] }, { module = "m", name = "slow" }]
 
 [[rule]]
 name = "any"
@@ -384,7 +452,7 @@ match = { protocol = "icmp", icmp_type = 8 }
     #[test]
     fn what_is_read_from_a_written_manifest_is_what_was_written() {
         let all = objects(&ALL_KEYS.replace("DIGEST", &"7a".repeat(32)));
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 6);
         let text = written(&all).unwrap();
         assert_eq!(objects(&text), all, "{text}");
     }
@@ -443,7 +511,7 @@ match = { protocol = "icmp", icmp_type = 8 }
     #[test]
     fn what_only_the_api_can_say_is_an_error_and_not_another_chain() {
         let mut unnamed = chain();
-        unnamed.stages[0].outputs = vec![Output::Stage(1), Output::Egress];
+        unnamed.stages[0].outputs = [Target::Stage(1), Target::Egress].map(Output::from).into();
         let mut unordered = chain();
         let field = |name: &str| Field {
             name: name.parse().unwrap(),

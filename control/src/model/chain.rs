@@ -4,6 +4,7 @@ use base64::Engine as _;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
+use super::branch::Branch;
 use super::fields::{self, Field, Grant};
 use super::outbound::{self, Outbound};
 use super::outputs::{self, Output};
@@ -135,8 +136,10 @@ pub struct Chain {
     pub tenant: TenantName,
     /// Its name within the tenant.
     pub name: ChainName,
-    /// 1 to [`STAGES_MAX`] stages, in the order in which packets pass them. Packets enter at the first.
+    /// 1 to [`STAGES_MAX`] stages, in the order in which packets pass them.
     pub stages: Vec<Stage>,
+    /// By which of its stages packets enter it; none means by the first one.
+    pub entry: Option<Branch>,
     /// The port by which packets leave; none means the port by which each packet arrived.
     pub egress: Option<PortName>,
     /// Which packets pass the stages in reverse order; none means that all pass them forwards.
@@ -156,7 +159,7 @@ pub struct Chain {
     pub cache_min: u32,
     /// The maximum number of chain instances that are kept ready, however fast clients arrive.
     pub cache_max: u32,
-    /// How many frames an instance holds before its first stage when that has no free slot. Unless it is 0, a stage
+    /// How many frames an instance holds before a stage by which they enter, when that has no free slot. Unless it is 0, a stage
     /// also waits for a free slot in the next stage. With 0, a frame that finds no free slot is dropped.
     pub hold_frames: u32,
     /// Whether calling the chain more than once with a message is the same as calling it once. If so, a call whose
@@ -199,6 +202,7 @@ impl Chain {
             tenant,
             name,
             stages,
+            entry: None,
             egress: None,
             reverse: None,
             memory_limit_kib: Self::MEMORY_LIMIT_KIB,
@@ -264,8 +268,8 @@ impl Chain {
         self.scheduling.check()?;
         fields::check(&self.fields, &self.stages)?;
         granted::check(&self.stages)?;
-        outputs::check(&self.stages)?;
-        outbound::check(&self.outbound)?;
+        outputs::check(self)?;
+        outbound::check(self)?;
         reverse::check(self)
     }
 }

@@ -1,5 +1,6 @@
 //! Why a change is refused.
 
+use super::branch::{BranchPart, BranchProblem, BranchSite, CHAIN_CASES_MAX};
 use super::chain::{
     CACHE_INSTANCES_MAX, CONFIG_BYTES_MAX, DRAIN_TIMEOUT_MS_MAX, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX,
     IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, STAGES_MAX,
@@ -414,13 +415,17 @@ pub enum ChainProblem {
         stage: usize,
         /// Which of its outputs, from 0.
         output: usize,
+        /// Which part of the output's branch, if it has one.
+        part: Option<BranchPart>,
         /// Which stage it leads to, from 1.
         target: usize,
         /// How many stages there are.
         count: usize,
     },
     /// A stage to which no output leads.
-    #[error("nothing leads to stage {stage} ({name}): name it in the outputs of an earlier stage, or leave it out")]
+    #[error(
+        "nothing leads to stage {stage} ({name}): name it in the outputs of an earlier stage or in entry, or leave it out"
+    )]
     Unreached {
         /// Which stage, from 1.
         stage: usize,
@@ -466,28 +471,101 @@ pub enum ChainProblem {
          leave one of the two out"
     )]
     ReverseHolds(u32),
-    /// A reverse direction through a graph, in which several stages may come before one.
+    /// A reverse direction that says where packets enter, and no packets that do.
     #[error(
-        "output {output} of stage {stage} of {count} keeps the chain from having a reverse: the first output of a stage has to \
-         lead to the next one, of the last stage out of the node, and all further outputs out of the node"
+        "reverse.entry says where packets of the ports in reverse.from enter, and that names none: leave entry out"
     )]
-    ReverseOfNoLine {
+    ReverseEntryOfReplies,
+    /// A reverse direction through a graph in which a stage follows several.
+    #[error(
+        "stage {stage} ({name}) follows {} and stage {second}, so packets that pass the chain in reverse could leave it to either: \
+         let one of them alone lead to it, or leave reverse out",
+        .first.map_or("the entry".to_owned(), |first| format!("stage {first}"))
+    )]
+    ReverseOfTwoWays {
         /// Which stage, from 1.
         stage: usize,
-        /// Which of its outputs, from 0.
-        output: usize,
-        /// How many stages there are.
-        count: usize,
+        /// Its name, or its module's.
+        name: String,
+        /// The first stage that leads to it, from 1; none for the entry.
+        first: Option<usize>,
+        /// The next one.
+        second: usize,
+    },
+    /// A reverse direction through a graph with several ends, without an entry.
+    #[error(
+        "packets of the ports in reverse.from could enter by {first} or {second}, which both lead to no other stage: say by \
+         reverse.entry which of them enter where"
+    )]
+    ReverseWithoutEntry {
+        /// One of the stages, with its name.
+        first: String,
+        /// Another one.
+        second: String,
     },
     /// A reverse direction, but no egress for the forward direction.
     #[error("there is a reverse and no egress: say by which port packets leave that pass the stages forwards")]
     ReverseWithoutEgress,
-    /// A stage with the reserved name `egress`.
-    #[error("stage {stage} is named egress: that is what outputs call the way out of the chain, so name it otherwise")]
-    StageNamedEgress {
+    /// A stage with the name of a target that is no stage.
+    #[error("stage {stage} is named {name}: that is what outputs call {}, so name it otherwise", meaning(.name))]
+    StageNamedAsTarget {
         /// Which stage, from 1.
         stage: usize,
+        /// Its name.
+        name: StageName,
     },
+    /// A branch that is invalid in itself.
+    #[error("{site}: {problem}")]
+    Branch {
+        /// Which branch.
+        site: BranchSite,
+        /// What is wrong.
+        problem: Box<BranchProblem>,
+    },
+    /// Too many matches of branches.
+    #[error(
+        "its branches have {count} matches together, and a chain has at most {CHAIN_CASES_MAX}: leave some out, or let rules send \
+         some of the packets to another chain"
+    )]
+    Cases {
+        /// The branch with which they are too many.
+        site: BranchSite,
+        /// How many there are.
+        count: usize,
+    },
+    /// An entrance that leads out of the chain.
+    #[error("{site} leads to {to}: packets pass at least one stage; name a stage or drop")]
+    EntryLeadsOut {
+        /// Which entrance.
+        site: BranchSite,
+        /// Which part of it.
+        part: BranchPart,
+        /// The target, as in a manifest.
+        to: String,
+    },
+    /// Flows that functions may open, and an entrance that drops the answers to their requests.
+    #[error(
+        "outbound lets its functions open flows, and the default of entry is drop: answers to requests for flows go to the \
+         default, so name a stage there, or leave outbound out"
+    )]
+    AnswersDropped,
+    /// An entrance that leads to a stage that does not exist.
+    #[error("{site} leads to stage {target} of {count}: name one that there is")]
+    EntryToNoStage {
+        /// Which entrance.
+        site: BranchSite,
+        /// Which part of it.
+        part: BranchPart,
+        /// Which stage it leads to, from 1.
+        target: usize,
+        /// How many stages there are.
+        count: usize,
+    },
+}
+
+/// Returns what a name means that outputs have for a target.
+fn meaning(name: &StageName) -> &'static str {
+    if name.as_str() == "drop" { "nowhere" } else { "the way out of the chain" }
 }
 
 /// What is wrong with a rule in itself.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ChainProblem, PortRange, Prefix, Protocol};
+use super::{Chain, ChainProblem, PortRange, Prefix, Protocol};
 
 /// The most entries of a chain's list.
 pub const OUTBOUND_MAX: usize = 16;
@@ -18,13 +18,17 @@ pub struct Outbound {
     pub ports: Option<PortRange>,
 }
 
-/// Checks a chain's list.
-pub(super) fn check(list: &[Outbound]) -> Result<(), ChainProblem> {
+/// Checks a chain's list, and that the answers to its functions' requests reach a stage.
+pub(super) fn check(chain: &Chain) -> Result<(), ChainProblem> {
+    let list = &chain.outbound;
     if list.len() > OUTBOUND_MAX {
         return Err(ChainProblem::Outbound(list.len()));
     }
-    match (1..).zip(list).find(|(_, it)| !it.protocol.has_ports()) {
-        Some((entry, it)) => Err(ChainProblem::OutboundProtocol { entry, protocol: it.protocol }),
-        None => Ok(()),
+    if let Some((entry, it)) = (1..).zip(list).find(|(_, it)| !it.protocol.has_ports()) {
+        return Err(ChainProblem::OutboundProtocol { entry, protocol: it.protocol });
     }
+    if !list.is_empty() && !chain.takes_what_is_not_ip() {
+        return Err(ChainProblem::AnswersDropped);
+    }
+    Ok(())
 }

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::invalid::{REMEDY, REMEDY_FOR_UPLOADS};
 use super::{
-    CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid, KEYS_MAX,
-    MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, RULES_MAX, StoredUpload, Tenant, TenantName,
+    CASES_TOTAL_MAX, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, Digest, FILES_BYTES_TOTAL_MAX, Invalid,
+    KEYS_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, RULES_MAX, StoredUpload, Tenant, TenantName,
 };
 
 /// The part that is kept for tenants that have little, as one part in so many.
@@ -45,7 +45,7 @@ struct OwnLimit {
     max: fn(&Tenant) -> Option<u64>,
 }
 
-const MEASURES: [Measure; 8] = [
+const MEASURES: [Measure; 9] = [
     Measure {
         key: "modules",
         name: "modules",
@@ -87,6 +87,13 @@ const MEASURES: [Measure; 8] = [
         max: RULES_MAX as u64,
         of: rules,
         own: Some(OwnLimit { key: "rules_max", max: |tenant| tenant.rules_max.map(u64::from) }),
+    },
+    Measure {
+        key: "branch_matches",
+        name: "matches of branches",
+        max: CASES_TOTAL_MAX as u64,
+        of: branch_matches,
+        own: None,
     },
     Measure {
         key: "config_bytes",
@@ -355,6 +362,10 @@ fn rules(state: &DesiredState) -> Use<'_> {
     summed(state.rules().keys().map(|(tenant, _)| (tenant, 1)))
 }
 
+fn branch_matches(state: &DesiredState) -> Use<'_> {
+    summed(state.chains().values().map(|chain| (&chain.tenant, chain.case_count() as u64)))
+}
+
 fn config_bytes(state: &DesiredState) -> Use<'_> {
     let stages = state.chains().values().flat_map(|chain| chain.stages.iter().map(|stage| (&chain.tenant, stage)));
     summed(stages.map(|(tenant, stage)| (tenant, stage.config.len() as u64)))
@@ -370,7 +381,7 @@ fn files_bytes(state: &DesiredState) -> Use<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Change, Module};
+    use crate::model::{Branch, CHAIN_CASES_MAX, Case, Chain, Change, Match, Module, Output, Protocol, Stage, Target};
 
     /// Adds as many modules of a tenant to a state.
     fn with_modules(state: &DesiredState, tenant: &str, count: usize) -> Result<DesiredState, Invalid> {
@@ -462,5 +473,51 @@ mod tests {
         let stored = others.modules().values().map(|module| Module::clone(module)).collect();
         let restored = DesiredState::restore(7, Change { modules: stored, ..Change::default() });
         assert_eq!(restored.unwrap().modules(), others.modules(), "what was accepted is there after a restart");
+    }
+
+    /// Returns chains of a tenant with these numbers, each with as many matches of branches as a chain may have.
+    fn widest_chains(tenant: &str, numbers: std::ops::Range<usize>) -> Vec<Chain> {
+        let case =
+            |number| Case { matcher: Match { protocol: Some(Protocol(number)), ..Match::default() }, to: Target::Drop };
+        let branch = Output::Branch(Branch { cases: (1..=16).map(case).collect(), default: Target::Egress });
+        let mut stage = Stage::new("m0".parse().unwrap(), Vec::new());
+        stage.outputs = vec![branch; 16];
+        let name = |number| format!("c{number}").parse().unwrap();
+        numbers.map(|number| Chain::new(tenant.parse().unwrap(), name(number), vec![stage.clone()])).collect()
+    }
+
+    #[test]
+    fn a_tenant_with_many_matches_of_branches_leaves_some_to_others() {
+        let most = CASES_TOTAL_MAX / CHAIN_CASES_MAX / 4 * 3;
+        let little = CASES_TOTAL_MAX / CHAIN_CASES_MAX / 16;
+        let with = |state: &DesiredState, chains: Vec<Chain>| {
+            state.apply(&Change { chains, ..Change::default() }).map(|applied| applied.state)
+        };
+        let modules =
+            ["greedy", "small"].iter().try_fold(DesiredState::default(), |state, of| with_modules(&state, of, 1));
+        let full = with(&modules.unwrap(), widest_chains("greedy", 0..most)).unwrap();
+        let one_more = widest_chains("greedy", most..most + 1);
+        let refused = with(&full, one_more.clone()).unwrap_err().to_string();
+        let expected = "matches of branches: tenant greedy would have 49408. Of the 65536 that the node has room for, each tenant is sure \
+                        of 4096, and gets more only while there is enough to spare, which there is not: delete some first";
+        assert_eq!(refused, expected);
+        let mut without_branches = one_more;
+        without_branches[0].stages[0].outputs = vec![Target::Egress.into()];
+        assert!(with(&full, without_branches).is_ok());
+        let others = with(&full, widest_chains("small", 0..little)).unwrap();
+        assert!(with(&others, widest_chains("small", little..little + 1)).is_err());
+        let quotas = QuotaUse::all_of(&others, &"small".parse().unwrap());
+        let matches = quotas.iter().find(|quota| quota.key == "branch_matches").unwrap();
+        assert_eq!((matches.used, matches.limit), (4096, 49152));
+    }
+
+    #[test]
+    fn a_node_has_a_bounded_number_of_matches_of_branches() {
+        let state = with_modules(&DesiredState::default(), "t", 1).unwrap();
+        let chains = widest_chains("t", 0..CASES_TOTAL_MAX / CHAIN_CASES_MAX + 1);
+        let refused = state.apply(&Change { chains, ..Change::default() }).unwrap_err().to_string();
+        let expected = "the node takes at most 65536 matches of branches of all tenants together, and with this change it would \
+                        have more: delete some first";
+        assert_eq!(refused, expected);
     }
 }

@@ -75,6 +75,36 @@ impl Match {
         }
         Ok(())
     }
+
+    /// Returns whether each packet that the other one matches is matched by this one, too, as far as that follows from each
+    /// condition by itself.
+    pub fn covers(&self, other: &Self) -> bool {
+        let contains = |all: Option<Prefix>, some: Option<Prefix>| {
+            all.is_none_or(|all| some.is_some_and(|some| all.net().contains(&some.net())))
+        };
+        let spans = |all: Option<PortRange>, some: Option<PortRange>| {
+            all.is_none_or(|all| some.is_some_and(|some| all.first <= some.first && some.last <= all.last))
+        };
+        let is_for_groups = other.destination.is_some_and(Prefix::is_of_groups);
+        (self.port.is_none() || self.port == other.port)
+            && (self.vlan, self.inner_vlan) == (other.vlan, other.inner_vlan)
+            && contains(self.source, other.source)
+            && contains(self.destination, other.destination)
+            && (!is_for_groups || self.destination.is_some_and(Prefix::names_groups))
+            && (self.protocol.is_none() || self.protocol == other.protocol)
+            && (self.icmp_type == other.icmp_type || self.icmp_type.is_none() && !other.is_for_icmp_errors())
+            && spans(self.source_ports, other.source_ports)
+            && spans(self.destination_ports, other.destination_ports)
+    }
+
+    /// Returns whether it matches ICMP errors as such: only a match that names their type does.
+    fn is_for_icmp_errors(&self) -> bool {
+        match (self.protocol, self.icmp_type) {
+            (Some(Protocol::ICMP), Some(icmp_type)) => matches!(icmp_type, 3 | 4 | 11 | 12),
+            (Some(Protocol::ICMPV6), Some(icmp_type)) => matches!(icmp_type, 1..=4),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for Match {
@@ -180,6 +210,21 @@ impl Prefix {
     /// Returns whether it is a prefix of IPv4 addresses.
     pub fn is_ipv4(self) -> bool {
         matches!(self.0, IpNet::V4(_))
+    }
+
+    /// Returns whether a match with this destination names groups, so that packets to them may match: it is within the
+    /// range of multicast, or one address of IPv4.
+    fn names_groups(self) -> bool {
+        match self.0 {
+            IpNet::V4(net) => net.prefix_len() == 32 || net.prefix_len() >= 4 && net.network().is_multicast(),
+            IpNet::V6(net) => net.prefix_len() >= 8 && net.network().is_multicast(),
+        }
+    }
+
+    /// Returns whether all its addresses are of groups.
+    fn is_of_groups(self) -> bool {
+        let is_broadcast = matches!(self.0, IpNet::V4(net) if net.prefix_len() == 32 && net.network().is_broadcast());
+        is_broadcast || self.names_groups() && self.0.network().is_multicast()
     }
 }
 

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 pub use self::sound::LeftOut;
 use super::{
-    Chain, ChainName, Field, FieldName, Files, Invalid, Key, KeyName, Match, Model, ModelName, Module, ModuleName,
-    NotGranted, Rule, RuleName, Stage, Tenant, TenantName, quotas,
+    CASES_TOTAL_MAX, Chain, ChainName, Field, FieldName, Files, Invalid, Key, KeyName, Match, Model, ModelName, Module,
+    ModuleName, NotGranted, Rule, RuleName, Stage, Tenant, TenantName, quotas,
 };
 
 /// The maximum number of tenants with terms of their own of a node.
@@ -452,6 +452,7 @@ impl DesiredState {
             ("models", self.models.len(), MODELS_MAX),
             ("chains", self.chains.len(), CHAINS_MAX),
             ("rules", self.rules.len(), RULES_MAX),
+            ("matches of branches", self.chains.values().map(|chain| chain.case_count()).sum(), CASES_TOTAL_MAX),
         ] {
             if count > max {
                 return Err(Invalid::TooMany { kind, count, max });

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::quotas::UPLOAD_BYTES_TOTAL_MAX;
 use super::state::{CHAINS_MAX, KEYS_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, RULES_MAX};
-use super::{Chain, Class, NotGranted, Output, PortName, Prefix, Rule, TenantName, TenantProblem};
+use super::{Chain, Class, NotGranted, PortName, Prefix, Rule, TenantName, TenantProblem};
 
 /// The largest weight of a tenant; the smallest is 1.
 pub const WEIGHT_MAX: u32 = 1000;
@@ -177,14 +177,8 @@ impl Tenant {
         if !chain.outbound.is_empty() && !self.outbound_flows {
             return Err(NotGranted::OutboundFlows);
         }
-        let of_output = |output: &'_ _| match output {
-            Output::Port(port) => Some(PortName::clone(port)),
-            Output::Stage(_) | Output::Egress => None,
-        };
-        let outputs = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(of_output);
         let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain(&reverse.egress));
-        let named = chain.egress.iter().chain(reverse).cloned().chain(outputs);
-        self.check_ports(named)
+        self.check_ports(chain.egress.iter().chain(reverse).chain(chain.ports_of_edges()).cloned())
     }
 
     /// Checks that a rule of this tenant matches only packets of the ports and the networks that the tenant is granted.
@@ -271,8 +265,8 @@ fn within<'de, const MIN: u32, const MAX: u32, D: Deserializer<'de>>(deserialize
 mod tests {
     use super::*;
     use crate::model::{
-        Change, DesiredState, Digest, Invalid, Key, Match, Model, Module, ObjectRef, Outbound, Policy, Protocol,
-        Reverse, Stage,
+        Branch, Case, Change, DesiredState, Digest, Invalid, Key, Match, Model, Module, ObjectRef, Outbound, Output,
+        Policy, Protocol, Reverse, Stage, Target,
     };
 
     fn tenant() -> Tenant {
@@ -363,13 +357,25 @@ mod tests {
         let port = |name: &str| name.parse::<PortName>().unwrap();
         let granted = Tenant { ports: [port("lan"), port("wan")].into(), ..tenant() };
         let mut by_output = chain("c");
-        by_output.stages[0].outputs.push(Output::Port(port("dmz")));
-        let reverse = |from: &str, egress: &str| Some(Reverse { from: vec![port(from)], egress: Some(port(egress)) });
+        by_output.stages[0].outputs.push(Target::Port(port("dmz")).into());
+        let branch = |matched: Option<&str>, to: Target, default: Target| {
+            let matcher = Match { port: matched.map(port), ..Match::default() };
+            Branch { cases: vec![Case { matcher, to }], default }
+        };
+        let mut by_branch = chain("c");
+        let to_port = branch(None, Target::Port(port("dmz")), Target::Egress);
+        by_branch.stages[0].outputs.push(Output::Branch(to_port));
+        let by_match = branch(Some("dmz"), Target::Drop, Target::Stage(0));
+        let reverse = |from: &str, egress: &str| {
+            Some(Reverse { from: vec![port(from)], entry: None, egress: Some(port(egress)) })
+        };
         let egress = Some(port("wan"));
         let not_granted = "its tenant is not granted the port dmz: use one of lan, wan, or ask the operator for more ([[tenant]] of t)";
         for chain in [
             Chain { egress: Some(port("dmz")), ..chain("c") },
             by_output,
+            by_branch,
+            Chain { entry: Some(by_match), ..chain("c") },
             Chain { reverse: reverse("dmz", "lan"), egress: egress.clone(), ..chain("c") },
             Chain { reverse: reverse("wan", "dmz"), egress: egress.clone(), ..chain("c") },
         ] {
@@ -495,7 +501,7 @@ mod tests {
             models: state.models().values().map(|it| (**it).clone()).collect(),
             chains: state.chains().values().map(|it| (**it).clone()).collect(),
             rules: state.rules().values().map(|it| (**it).clone()).collect(),
-            delete: Vec::new(),
+            ..Change::default()
         }
     }
 

@@ -114,6 +114,8 @@ pub struct FwpCounters {
     pub dropped_egress: u64,
     /// Packets it sent to a stage that had ended.
     pub dropped_instance_ended: u64,
+    /// Packets that an output or a branch of the chain leads nowhere.
+    pub dropped_by_graph: u64,
     /// How often its worker resumed it, with packets or after a preemption.
     pub resumes: u64,
     /// How often it was preempted.
@@ -134,6 +136,7 @@ impl FwpCounters {
             + self.dropped_too_long
             + self.dropped_egress
             + self.dropped_instance_ended
+            + self.dropped_by_graph
     }
 }
 
@@ -196,9 +199,10 @@ pub struct NodeStatus {
     /// Tenants with active chains.
     pub tenants: Vec<TenantStatus>,
     /// How long new clients waited for a chain instance of their own: from when the gateway found that a packet's
-    /// client had none, until the first stage had run its first instructions.
+    /// client had none, until the first stage had run its first instructions. Of a chain that is entered by a branch: until
+    /// the stage that the packet reached had, and nothing if the branch can drop packets.
     pub activation: LatencyStatus,
-    /// The same, until the last stage had run its first instructions.
+    /// The same, until the last stage had run its first instructions; nothing of chains that are entered by a branch.
     pub chain_activation: LatencyStatus,
     /// How long it took to prepare each chain instance, before any client needed it.
     pub preparation: LatencyStatus,

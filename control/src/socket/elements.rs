@@ -204,8 +204,10 @@ mod tests {
             models: vec!["cifar".into()],
             ..Default::default()
         };
-        let reverse = Some(proto::Reverse { from: vec!["lan".into(), "wan".into()], egress: "lan".into() });
-        let chain = proto::Chain { stages: vec![stage; 3], reverse, ..Default::default() };
+        let branch = Some(proto::Branch { cases: vec![proto::BranchCase::default(); 4], default: None });
+        let from = vec!["lan".into(), "wan".into()];
+        let reverse = Some(proto::Reverse { from, egress: "lan".into(), entry: branch.clone() });
+        let chain = proto::Chain { stages: vec![stage; 3], reverse, entry: branch, ..Default::default() };
         let rule = proto::Rule { r#match: Some(proto::Match::default()), ..Default::default() };
         proto::ApplyRequest {
             modules: vec![proto::Module::default(); 5],
@@ -223,8 +225,9 @@ mod tests {
     #[test]
     fn elements_of_all_depths_are_counted_however_the_bytes_are_divided() {
         let message = change().encode_to_vec();
-        // Two chains have three stages, each with two outputs, a grant, a key and a model, and two ports.
-        let expected = 5 + 2 + 2 + 1 + 3 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2);
+        // Two chains have three stages, each with two outputs, a grant, a key and a model, two ports, and two branches of four
+        // matches.
+        let expected = 5 + 2 + 2 + 1 + 3 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2 + 2 * 4);
         for part_bytes in [1, 2, 3, 7, message.len()] {
             let elements = read(&message, part_bytes).unwrap();
             assert_eq!(elements.count, expected, "in parts of {part_bytes} bytes");

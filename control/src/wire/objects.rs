@@ -1,10 +1,11 @@
 //! Conversions of modules, keys, models, chains, rules, and the outcomes of a change.
 
+use super::edges::{branch, output, reverse};
 use super::{BadMessage, field, optional};
 use crate::model::{
     Access, BadMatch, Chain, ChainName, Class, Effect, Field, FieldName, Files, Grant, Key, KeyName, Match, Model,
-    ModelName, Module, ModuleName, ObjectRef, Outbound, Outcome, Output, OverBudget, Policy, PortName, PortRange,
-    Prefix, Protocol, Reverse, Rule, RuleName, Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
+    ModelName, Module, ModuleName, ObjectRef, Outbound, Outcome, OverBudget, Policy, PortName, PortRange, Prefix,
+    Protocol, Rule, RuleName, Scheduling, Stage, StageName, TenantName, Upload, VlanId, WhenFull,
 };
 use crate::proto;
 
@@ -110,6 +111,7 @@ impl From<&Chain> for proto::Chain {
             tenant: chain.tenant.to_string(),
             name: chain.name.to_string(),
             stages: chain.stages.iter().map(Into::into).collect(),
+            entry: chain.entry.as_ref().map(Into::into),
             egress: chain.egress.as_ref().map(PortName::to_string),
             reverse: chain.reverse.as_ref().map(Into::into),
             memory_limit_kib: Some(chain.memory_limit_kib),
@@ -153,6 +155,7 @@ impl TryFrom<proto::Chain> for Chain {
             tenant,
             name,
             stages,
+            entry: message.entry.map(|entry| branch(entry).map_err(|bad| bad.within("chain.entry"))).transpose()?,
             egress: optional("chain.egress", message.egress, PortName::new)?,
             reverse: message.reverse.map(reverse).transpose()?,
             memory_limit_kib: message.memory_limit_kib.unwrap_or(Self::MEMORY_LIMIT_KIB),
@@ -187,26 +190,6 @@ impl TryFrom<proto::Outbound> for Outbound {
             ports: optional("ports", message.ports, port_range)?,
         })
     }
-}
-
-impl From<&Reverse> for proto::Reverse {
-    fn from(Reverse { from, egress }: &Reverse) -> Self {
-        Self {
-            from: from.iter().map(PortName::to_string).collect(),
-            egress: egress.as_ref().map(PortName::to_string).unwrap_or_default(),
-        }
-    }
-}
-
-fn reverse(message: proto::Reverse) -> Result<Reverse, BadMessage> {
-    let port = |(at, name)| field(&format!("chain.reverse.from[{at}]"), PortName::new(name));
-    Ok(Reverse {
-        from: message.from.into_iter().enumerate().map(port).collect::<Result<_, BadMessage>>()?,
-        egress: match message.egress {
-            egress if egress.is_empty() => None,
-            egress => Some(field("chain.reverse.egress", PortName::new(egress))?),
-        },
-    })
 }
 
 /// Converts the scheduling parameters. Absent ones get their defaults.
@@ -269,7 +252,9 @@ impl TryFrom<proto::Stage> for Stage {
     type Error = BadMessage;
 
     fn try_from(message: proto::Stage) -> Result<Self, BadMessage> {
-        let output = |(at, message): (usize, proto::Output)| field(&format!("outputs[{at}]"), output(message));
+        let output = |(at, message): (usize, proto::Output)| {
+            output(message).map_err(|bad| bad.within(format_args!("outputs[{at}]")))
+        };
         let key = |(at, name): (usize, String)| field(&format!("keys[{at}]"), KeyName::new(name));
         let model = |(at, name): (usize, String)| field(&format!("models[{at}]"), ModelName::new(name));
         Ok(Self {
@@ -357,26 +342,6 @@ impl TryFrom<proto::Files> for Files {
 
     fn try_from(message: proto::Files) -> Result<Self, BadMessage> {
         Ok(Self { digest: field("digest", message.digest.parse())?, size_bytes: message.size_bytes })
-    }
-}
-
-impl From<&Output> for proto::Output {
-    fn from(output: &Output) -> Self {
-        let target = match output {
-            Output::Stage(stage) => proto::output::Target::Stage(*stage as u32),
-            Output::Egress => proto::output::Target::Egress(proto::output::Egress {}),
-            Output::Port(port) => proto::output::Target::Port(port.to_string()),
-        };
-        Self { target: Some(target) }
-    }
-}
-
-fn output(message: proto::Output) -> Result<Output, String> {
-    match message.target {
-        Some(proto::output::Target::Stage(stage)) => Ok(Output::Stage(stage as usize)),
-        Some(proto::output::Target::Egress(_)) => Ok(Output::Egress),
-        Some(proto::output::Target::Port(port)) => PortName::new(port).map(Output::Port).map_err(|bad| bad.to_string()),
-        None => Err("say one of stage, egress, port".into()),
     }
 }
 

@@ -109,6 +109,7 @@ same_fields!(
         dropped_too_long,
         dropped_egress,
         dropped_instance_ended,
+        dropped_by_graph,
         resumes,
         preemptions,
         cpu_us,

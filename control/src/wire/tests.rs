@@ -1,6 +1,6 @@
 use crate::model::{
-    Access, Chain, Class, Field, Grant, Match, Module, ObjectRef, Outbound, Outcome, Output, Policy, PortRange,
-    Protocol, Reverse, Rule, Scheduling, Stage, Tenant, WhenFull,
+    Access, Branch, Case, Chain, Class, Field, Grant, Match, Module, ObjectRef, Outbound, Outcome, Output, Policy,
+    PortRange, Protocol, Reverse, Rule, Scheduling, Stage, Target, Tenant, WhenFull,
 };
 use crate::node::{
     BuildPhase, BuildStatus, ChainDrop, ChainStatus, CoreStatus, FwpCounters, FwpState, FwpStatus, JobStatus,
@@ -52,9 +52,9 @@ fn objects_come_through_messages_as_they_were() {
         Outbound { protocol: Protocol::TCP, to: "fd77::1".parse().unwrap(), ports: None },
     ];
     let port = |name: &str| name.parse().unwrap();
-    chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], egress: Some(port("lan")) });
+    chain.reverse = Some(Reverse { from: vec![port("wan"), port("dmz")], entry: None, egress: Some(port("lan")) });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
-    chain.reverse = Some(Reverse { from: vec![], egress: None });
+    chain.reverse = Some(Reverse { from: vec![], entry: None, egress: None });
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
 }
 
@@ -101,10 +101,71 @@ fn tenants_come_through_messages_as_they_were() {
 #[test]
 fn outputs_and_names_of_stages_come_through_messages_as_they_were() {
     let mut stages: Vec<Stage> = (0..3).map(|_| Stage::new("m".parse().unwrap(), Vec::new())).collect();
-    stages[0].outputs = vec![Output::Stage(2), Output::Egress, Output::Port("wan".parse().unwrap()), Output::Stage(1)];
+    let targets =
+        [Target::Stage(2), Target::Egress, Target::Port("wan".parse().unwrap()), Target::Stage(1), Target::Drop];
+    stages[0].outputs = targets.map(Output::from).into();
     stages[2].name = Some("slow".parse().unwrap());
     let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), stages);
     assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+/// Returns a branch to each kind of target.
+fn branch() -> Branch {
+    let case = |number: u8, to| Case { matcher: Match { protocol: Some(Protocol(number)), ..Match::default() }, to };
+    let targets = [Target::Stage(1), Target::Egress, Target::Port("wan".parse().unwrap()), Target::Drop];
+    Branch { cases: (1..).zip(targets).map(|(number, to)| case(number, to)).collect(), default: Target::Stage(0) }
+}
+
+#[test]
+fn branches_come_through_messages_as_they_were() {
+    let mut stages: Vec<Stage> = (0..2).map(|_| Stage::new("m".parse().unwrap(), Vec::new())).collect();
+    stages[0].outputs = vec![Output::Branch(branch())];
+    let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), stages);
+    let reverse = Reverse { from: vec!["wan".parse().unwrap()], entry: Some(branch()), egress: None };
+    let chain = Chain { entry: Some(branch()), reverse: Some(reverse), ..chain };
+    assert_eq!(Chain::try_from(proto::Chain::from(&chain)).unwrap(), chain);
+}
+
+#[test]
+fn a_message_with_an_entrance_that_leads_out_or_that_drops_answers_is_read_and_refused_as_the_chain_of_a_manifest() {
+    let refused = |change: fn(&mut proto::Chain)| {
+        let stages = vec![Stage::new("m".parse().unwrap(), Vec::new())];
+        let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), stages);
+        let cases = vec![Case { matcher: Match::default(), to: Target::Stage(0) }];
+        let chain = Chain { entry: Some(Branch { cases, default: Target::Drop }), ..chain };
+        assert_eq!(chain.check(), Ok(()));
+        let mut message = proto::Chain::from(&chain);
+        change(&mut message);
+        Chain::try_from(message).unwrap().check().unwrap_err().to_string()
+    };
+    let error = refused(|it| it.entry.as_mut().unwrap().default = Some((&Target::Egress).into()));
+    assert!(error.starts_with("entry leads to egress: "), "{error}");
+    let error = refused(|it| it.entry.as_mut().unwrap().cases[0].to = Some((&Target::Stage(7)).into()));
+    assert_eq!(error, "entry leads to stage 8 of 1: name one that there is");
+    let error = refused(|it| {
+        it.outbound.push(proto::Outbound { protocol: 6, to: "192.0.2.0/24".into(), ports: None });
+    });
+    assert!(error.starts_with("outbound lets its functions open flows, and the default of entry is drop: "), "{error}");
+}
+
+#[test]
+fn what_is_wrong_in_a_branch_of_a_message_is_named_with_its_place() {
+    let refused = |change: fn(&mut proto::Branch)| {
+        let mut entry = proto::Branch::from(&branch());
+        change(&mut entry);
+        let message =
+            proto::Chain { tenant: "demo".into(), name: "echo".into(), entry: Some(entry), ..Default::default() };
+        Chain::try_from(message).unwrap_err().to_string()
+    };
+    let targets = "say one of stage, egress, port, drop";
+    assert_eq!(refused(|it| it.default = None), format!("chain.entry.default: {targets}"));
+    assert_eq!(refused(|it| it.cases[2].to = None), format!("chain.entry.cases[2].to: {targets}"));
+    let error = refused(|it| it.cases[1].r#match.as_mut().unwrap().protocol = Some(256));
+    assert!(error.starts_with("chain.entry.cases[1].match.protocol: 256 is not a protocol number"), "{error}");
+    let error = refused(|it| {
+        it.default = Some(proto::BranchTarget { target: Some(proto::branch_target::Target::Port("WAN".into())) });
+    });
+    assert!(error.starts_with("chain.entry.default.port: \"WAN\" is not a port name"), "{error}");
 }
 
 #[test]
@@ -140,14 +201,17 @@ fn stages_of_a_message_without_outputs_follow_each_other() {
     let stages = vec![stage(), stage()];
     let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), stages, ..proto::Chain::default() };
     let chain = Chain::try_from(message).unwrap();
-    assert_eq!((&chain.stages[0].outputs, &chain.stages[1].outputs), (&vec![Output::Stage(1)], &vec![Output::Egress]));
+    assert_eq!(
+        (&chain.stages[0].outputs, &chain.stages[1].outputs),
+        (&vec![Target::Stage(1).into()], &vec![Target::Egress.into()])
+    );
 }
 
 #[test]
 fn an_invalid_port_in_the_reverse_of_a_message_is_named() {
     let refused = |from: &[&str], egress: &str| {
         let from = from.iter().map(|&port| port.to_owned()).collect();
-        let reverse = Some(proto::Reverse { from, egress: egress.into() });
+        let reverse = Some(proto::Reverse { from, egress: egress.into(), entry: None });
         let message = proto::Chain { tenant: "demo".into(), name: "echo".into(), reverse, ..proto::Chain::default() };
         Chain::try_from(message).unwrap_err().to_string()
     };
@@ -167,9 +231,9 @@ fn bad_stages_are_named_with_their_place_and_field() {
     let stage = || proto::Stage { module: "m".into(), ..proto::Stage::default() };
     let port = proto::Output { target: Some(proto::output::Target::Port("WAN".into())) };
     let error = refused(proto::Stage { outputs: vec![port], ..stage() });
-    assert!(error.starts_with("chain.stages[1].outputs[0]: \"WAN\" is not a port name"), "{error}");
+    assert!(error.starts_with("chain.stages[1].outputs[0].port: \"WAN\" is not a port name"), "{error}");
     let error = refused(proto::Stage { outputs: vec![proto::Output::default()], ..stage() });
-    assert_eq!(error, "chain.stages[1].outputs[0]: say one of stage, egress, port");
+    assert_eq!(error, "chain.stages[1].outputs[0].target: say one of stage, egress, port, drop, branch");
     let error = refused(proto::Stage { name: Some("A".into()), ..stage() });
     assert!(error.starts_with("chain.stages[1].name: \"A\" is not a stage name"), "{error}");
     let error = refused(proto::Stage { module: "M".into(), ..stage() });

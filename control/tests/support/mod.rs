@@ -12,7 +12,7 @@ use pinion_control::control::NamedUpload;
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus, MetricValue};
 use pinion_control::model::{
-    Chain, ChainKey, DesiredState, Digest, Ingredients, Match, ObjectRef, Output, Policy, Rule, Stage, TenantName,
+    Chain, ChainKey, DesiredState, Digest, Ingredients, Match, ObjectRef, Policy, Rule, Stage, TenantName,
 };
 use pinion_control::node::{
     Answered, BuildPhase, BuildStatus, Call, CallHandle, ChainDrop, ChainInstanceStatus, ChainStatus, CoreStatus,
@@ -164,11 +164,7 @@ impl Node for TestNode {
     fn check(&self, _before: &DesiredState, state: &DesiredState) -> Result<(), Refusal> {
         self.note(format!("check {}", state.version()));
         for chain in state.chains().values() {
-            let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
-                Output::Port(port) => Some(port),
-                Output::Stage(_) | Output::Egress => None,
-            });
-            if let Some(port) = chain.egress.iter().chain(named).find(|port| port.as_str() != PORT) {
+            if let Some(port) = chain.egress.iter().chain(chain.ports_of_edges()).find(|port| port.as_str() != PORT) {
                 let (tenant, name) = (&chain.tenant, &chain.name);
                 return Err(Refusal::Unfit(format!("chain {tenant}/{name}: this node has no port {port}")));
             }

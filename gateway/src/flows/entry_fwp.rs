@@ -6,7 +6,8 @@ use pinion_mma::ways::direction::PortSet;
 /// The FWPs by which frames enter a chain instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryFwp {
-    /// The first stage. All frames enter by it, except those that take the way back.
+    /// The first stage. All frames are for it, except those that take the way back. Where the chain has an entry, the MMA
+    /// leads them from there to other stages.
     pub first: FwpId,
     /// The way back, if the chain has one.
     pub way_back: Option<WayBack>,

@@ -8,6 +8,7 @@ use std::net::Ipv6Addr;
 
 use super::fragment::{self, Extent, Fragment, Part};
 use super::key::{FlowKey, ICMPV6, Ingress, Receiver};
+use super::quote::MESSAGE_HEADER;
 use super::{Headers, be16, transport};
 use crate::drops::DropReason;
 
@@ -77,6 +78,39 @@ pub(super) fn quoted_flow(quote: &[u8], ingress: Ingress) -> Option<FlowKey> {
     let is_readable = header[0] >> 4 == 6 && piece.is_none_or(|piece| piece.start == 0);
     let flow = portless(header, protocol, ingress);
     is_readable.then(|| transport::add_quoted(flow, ICMPV6, payload)).flatten()
+}
+
+/// Returns whether a packet that [`parse`] has accepted ends within its first bytes, `start`, but for padding.
+pub(super) fn is_whole(start: &[u8]) -> bool {
+    let header = start.first_chunk::<HEADER>();
+    header.is_some_and(|header| HEADER + usize::from(be16(header[4], header[5])) <= start.len())
+}
+
+/// Returns whether the headers of a packet end within `start`, its first bytes, up to those that [`parse`] reads of the last one;
+/// or it is none.
+pub(super) fn headers_end_in(start: &[u8]) -> bool {
+    headers_end(start, transport::fields_read)
+}
+
+/// Returns whether those of the packet that an error quotes do, as far as [`quoted_flow`] reads them. Those of the error do.
+pub(super) fn quoted_headers_end_in(start: &[u8]) -> bool {
+    let quote = start.split_first_chunk::<HEADER>().and_then(|(header, rest)| {
+        let message = skip_extensions(header[6], rest).ok()?.payload;
+        message.get(MESSAGE_HEADER..)
+    });
+    quote.is_some_and(|quote| headers_end(quote, transport::fields_quoted))
+}
+
+/// Returns whether a packet's headers end within its start. `fields` says how much is read behind extension headers.
+fn headers_end(start: &[u8], fields: impl Fn(u8, u8) -> usize) -> bool {
+    let Some((header, rest)) = start.split_first_chunk::<HEADER>() else { return false };
+    match skip_extensions(header[6], rest) {
+        Ok(Transport { piece: Some(Piece { start: 1.., .. }), .. }) => true,
+        Ok(Transport { protocol, payload, .. }) => payload.len() >= fields(protocol, ICMPV6),
+        Err(DropReason::Truncated | DropReason::TinyFragment) => false,
+        // What stops the reader is within the start.
+        Err(_) => true,
+    }
 }
 
 #[inline(always)]

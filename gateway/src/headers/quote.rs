@@ -9,7 +9,7 @@ use super::{ipv4, ipv6, payload_offset};
 use crate::drops::DropReason;
 
 /// What comes before the quote, in either version of ICMP.
-const MESSAGE_HEADER: usize = 8;
+pub(super) const MESSAGE_HEADER: usize = 8;
 
 /// Returns the flow of the packets that the sender of the quoted packet receives in answer to it. They would come in
 /// where the error did. `error` is the flow of the error that the frame is.

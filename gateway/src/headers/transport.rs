@@ -141,6 +141,24 @@ fn read_message(icmp: u8, payload: &[u8], part: Part) -> Result<TransportInfo, D
     }
 }
 
+/// Returns how many bytes [`read`] reads of the header of this protocol. `icmp` is the number of ICMP in the packet's version of
+/// IP.
+pub(super) fn fields_read(protocol: u8, icmp: u8) -> usize {
+    match protocol {
+        TCP => TCP_HEADER_MIN,
+        UDP => UDP_HEADER,
+        protocol => usize::from(protocol == icmp),
+    }
+}
+
+/// Returns how many bytes [`add_quoted`] reads.
+pub(super) fn fields_quoted(protocol: u8, icmp: u8) -> usize {
+    match protocol {
+        TCP | UDP => 4,
+        protocol => usize::from(protocol == icmp),
+    }
+}
+
 /// Adds to a flow what the start of a quoted packet of this protocol says, whatever its length. Returns `None` if the
 /// quote ends before that, or is of a message that no error may be about (RFC 1122, section 3.2.2).
 pub(super) fn add_quoted(flow: FlowKey, icmp: u8, quote: &[u8]) -> Option<FlowKey> {

@@ -79,10 +79,10 @@ struct Cut {
 }
 
 impl Classifier {
-    /// Builds the tree for rules in order of rank.
-    pub(super) fn new<'a>(rules: impl Iterator<Item = &'a Match>) -> Self {
+    /// Builds the tree for rules with their ranks, which rise.
+    pub(super) fn new<'a>(rules: impl Iterator<Item = (u32, &'a Match)>) -> Self {
         let mut builder = Builder::default();
-        builder.node((0..).zip(rules).filter_map(|(rank, matches)| Extent::of(rank, matches)).collect());
+        builder.node(rules.filter_map(|(rank, matches)| Extent::of(rank, matches)).collect());
         let Builder { nodes, patterns, ranks } = builder;
         Self { nodes: nodes.into(), patterns: patterns.into(), ranks: ranks.into() }
     }

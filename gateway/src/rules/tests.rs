@@ -80,7 +80,7 @@ fn ports() -> impl Strategy<Value = Option<RangeInclusive<u16>>> {
     option::of((0_u16..4, 0_u16..4).prop_map(|(a, b)| a.min(b)..=a.max(b)))
 }
 
-fn matches() -> impl Strategy<Value = Match> {
+pub(crate) fn matches() -> impl Strategy<Value = Match> {
     let addresses = (option::of(net()), option::of(net()));
     let kind = (option::of(protocol()), option::weighted(0.2, 128_u8..131), ports(), ports());
     (option::of(0_u16..2), vlan(), addresses, kind).prop_map(
@@ -118,7 +118,7 @@ fn naively_in(address: IpAddr, net: IpNet) -> bool {
     width == net_width && (host_bits == 128 || address >> host_bits == base >> host_bits)
 }
 
-fn naively_fits(m: &Match, flow: &FlowKey) -> bool {
+pub(crate) fn naively_fits(m: &Match, flow: &FlowKey) -> bool {
     let mut fits = m.vlan == flow.ingress().vlan;
     fits &= m.port.is_none() || m.port == Some(flow.ingress().port);
     fits &= m.protocol.is_none() || m.protocol == Some(flow.protocol());

@@ -91,6 +91,81 @@ fn further_outputs_lead_where_it_is_said() {
 }
 
 #[test]
+fn an_output_may_branch_by_what_is_in_the_frame_that_the_stage_sends() {
+    let by_length = |frame: &[u8]| match frame.len() {
+        22 => Some(Edge::Stage(2)),
+        24 => Some(Edge::Port(9)),
+        _ => None,
+    };
+    let mut chain = three().egress(1).output(0, 1, Edge::Stage(1));
+    chain = chain.branch(0, 0, Edge::Drop, by_length).branch(1, 0, Edge::Drop, by_length);
+    assert_eq!(course(&mut chain, 5, b'.'), left("A-C-", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 5, b'0'), left("A-B-", Exit::Port(9), 1));
+    let mut chain = three().branch(2, 0, Edge::Drop, |_| None);
+    assert_eq!(course(&mut chain, 5, b'.'), left("A-B-C-", Exit::Dropped, 2));
+}
+
+#[test]
+fn a_chain_may_be_entered_by_any_stage_by_what_is_in_a_frame() {
+    let mut chain = three().egress(1).entry(Edge::Stage(0), |frame| match frame[0] {
+        b'x' => Some(Edge::Stage(2)),
+        b'z' => Some(Edge::Drop),
+        _ => None,
+    });
+    assert_eq!(course(&mut chain, 5, b'.'), left("A-B-C-", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 5, b'x'), left("C-", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 5, b'z'), left("", Exit::Dropped, 0));
+}
+
+#[test]
+fn messages_and_news_of_flows_take_the_default_of_a_branch_whatever_its_matches_are() {
+    let mut news_of_flow = vec![0; 64];
+    news_of_flow[12..14].copy_from_slice(&[0x88, 0xb6]);
+    let frames = [message(b""), news_of_flow, vec![0; 64]];
+    let passed = |mut chain: Chain| {
+        let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+        let departures = chain.deliver(&frames);
+        let of = |number| departures.iter().find(|it| it.frame == Some(number)).unwrap();
+        [0, 1, 2].map(|number| {
+            (String::from_utf8_lossy(&of(number).bytes[frames[number].len()..]).into_owned(), of(number).exit)
+        })
+    };
+    let seen = |passed: &str, exit| (passed.to_owned(), exit);
+    assert_eq!(
+        passed(three().entry(Edge::Stage(1), |_| Some(Edge::Stage(2)))),
+        [seen("B-C-", Exit::Port(0)), seen("B-C-", Exit::Port(0)), seen("C-", Exit::Port(0))]
+    );
+    assert_eq!(
+        passed(three().branch(0, 0, Edge::Stage(2), |_| Some(Edge::Drop))),
+        [seen("A-C-", Exit::Port(0)), seen("A-C-", Exit::Port(0)), seen("A-", Exit::Dropped)]
+    );
+}
+
+#[test]
+#[should_panic(expected = "stage 1 cannot lead to stage 0: a chain has no loops")]
+fn a_branch_that_leads_back_is_a_mistake_of_the_test() {
+    three().branch(1, 0, Edge::Egress, |_| Some(Edge::Stage(0))).deliver(&[&[b'.'; 20]]);
+}
+
+#[test]
+#[should_panic(expected = "the entry leads to stage 3, which is not there")]
+fn an_entry_to_no_stage_is_a_mistake_of_the_test() {
+    three().entry(Edge::Stage(3), |_| None).deliver(&[&[b'.'; 20]]);
+}
+
+#[test]
+#[should_panic(expected = "the entry leads out of the chain: packets pass at least one stage")]
+fn an_entry_that_leads_out_of_the_chain_is_a_mistake_of_the_test() {
+    three().entry(Edge::Stage(0), |_| Some(Edge::Egress)).deliver(&[&[b'.'; 20]]);
+}
+
+#[test]
+#[should_panic(expected = "here a chain has branches or a way back, and not both")]
+fn branches_and_a_way_back_are_not_for_the_fake_node() {
+    let _ = three().branch(1, 0, Edge::Egress, |_| None).reverse(&[1], 0);
+}
+
+#[test]
 #[should_panic(expected = "stage 0 sent to output 1, which leads nowhere: say where by Chain::output")]
 fn an_output_that_leads_nowhere_is_a_mistake_of_the_test() {
     three().deliver(&[&[b'0'; 20]]);
@@ -107,8 +182,22 @@ fn frames_of_the_other_side_pass_the_stages_backwards() {
     let mut chain = three().egress(1).reverse(&[1, 2], 0).output(1, 1, Edge::Port(9));
     assert_eq!(course(&mut chain, 0, b'.'), left("A>B>C>", Exit::Port(1), 2));
     assert_eq!(course(&mut chain, 2, b'.'), left("C<B<A<", Exit::Port(0), 0));
-    // Further outputs lead where they do forwards.
+    // Further outputs that lead out of the node do so in both directions.
     assert_eq!(course(&mut chain, 2, b'1'), left("C<B<", Exit::Port(9), 1));
+}
+
+#[test]
+fn on_the_way_back_each_output_that_leads_to_a_stage_leads_to_the_stage_before() {
+    let mut chain = three()
+        .egress(1)
+        .reverse(&[1], 0)
+        .output(0, 1, Edge::Stage(1))
+        .output(1, 1, Edge::Stage(2))
+        .output(2, 1, Edge::Drop);
+    assert_eq!(course(&mut chain, 0, b'1'), left("A>B>C>", Exit::Port(1), 2));
+    assert_eq!(course(&mut chain, 1, b'1'), left("C<B<A<", Exit::Port(0), 0));
+    assert_eq!(course(&mut chain, 1, b'0'), left("C<B<A<", Exit::Port(0), 0));
+    assert_eq!(course(&mut chain, 1, b'2'), left("C<", Exit::Dropped, 2));
 }
 
 #[test]

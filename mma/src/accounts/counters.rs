@@ -56,6 +56,10 @@ pub struct MovedCounters {
     pub dropped_instance_ended: Counter,
     /// How long copying what it sent took, in nanoseconds.
     pub copying_ns: Counter,
+    /// Frames that its chain's graph drops: sent by an output or met by a branch that leads nowhere.
+    pub dropped_by_graph: Counter,
+    /// Bytes of those of the frames received that came from the gateway.
+    pub entered_bytes: Counter,
 }
 
 /// Activity of one guest, counted by its worker.
@@ -121,7 +125,7 @@ pub struct MmaCounters {
     pub dropped_instance_ended: Counter,
     /// Bytes copied in total.
     pub copied_bytes: Counter,
-    /// Frames that wait before first stages: of chains that hold, or for pages.
+    /// Frames that wait before stages by which they enter: of chains that hold, or for pages.
     pub held: TenantCounts,
     /// Frames that wait to leave.
     pub leaving: LeavingCounts,
@@ -153,7 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn all_counters_of_an_fwp_that_a_worker_writes_are_adjacent() {
+    fn all_counters_of_an_fwp_that_one_thread_writes_are_adjacent() {
         assert_eq!(size_of::<CachePadded<GuestCounters>>(), size_of::<CachePadded<u8>>());
+        assert_eq!(size_of::<CachePadded<MovedCounters>>(), size_of::<CachePadded<u8>>());
     }
 }

@@ -1,4 +1,5 @@
-//! How many frames wait before first stages of chains that hold, of all tenants: they have half of the link's buffers together.
+//! How many frames wait before stages by which they enter chains that hold, of all tenants: they have half of the link's buffers
+//! together.
 //!
 //! A tenant may have [`PER_FREE`] times as many as could still wait. So however many chains it has and whatever comes for them, it leaves a
 //! ninth to others, two such tenants a seventeenth, and so on. Nothing is allocated after creation.

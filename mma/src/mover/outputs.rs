@@ -1,6 +1,7 @@
 //! What FWPs send: each frame is copied into the next stage's pool or into a buffer of the gateway, or dropped.
 
 use super::ahead::{Ahead, prefetch_payload, prefetch_payloads};
+use super::branching::{EachFrame, Pick};
 use super::turns::{SLICE, Visit};
 use super::{BATCH, Mma, Moved, mark_unnotified};
 use crate::accounts::copying::FRAME_COST;
@@ -8,6 +9,7 @@ use crate::guest::mailbox::{Transmission, TxTarget};
 use crate::id::{FwpId, PortIndex, SlotIndex};
 use crate::link::gateway_link::TxBlocked;
 use crate::notify::NAMES_MAX;
+use crate::rings::phased;
 use crate::ways::Arrival;
 use crate::wiring::slots::FreeSlots;
 use crate::wiring::waiting::{WaitingFrames, WaitingList};
@@ -21,7 +23,7 @@ const VISIT_COST: u32 = 128;
 const PASS_COST: u32 = 16;
 
 /// Why an FWP's output stopped.
-enum BlockedOn {
+pub(super) enum BlockedOn {
     /// The next FWP has no free slot.
     Slot(FwpId),
     /// No buffer is free for its tenant.
@@ -30,18 +32,18 @@ enum BlockedOn {
 
 /// How far a row of frames may go.
 #[derive(Clone, Copy)]
-struct Bounds {
-    frames: usize,
-    cost: i64,
+pub(super) struct Bounds {
+    pub(super) frames: usize,
+    pub(super) cost: i64,
 }
 
 /// A row of frames that took the same edge.
-struct Row {
+pub(super) struct Row {
     /// Frames that are done with.
-    taken: usize,
-    cost: i64,
+    pub(super) taken: usize,
+    pub(super) cost: i64,
     /// Why it stopped before its end.
-    halt: Option<BlockedOn>,
+    pub(super) halt: Option<BlockedOn>,
 }
 
 /// What a visit to an FWP has done.
@@ -55,14 +57,19 @@ pub(super) struct Visited {
 
 /// Returns what a frame of so many bytes costs.
 #[inline(always)]
-fn frame_cost(len: u32) -> i64 {
+pub(super) fn frame_cost(len: u32) -> i64 {
     i64::from(FRAME_COST + len)
 }
 
 /// Returns what the next frame costs that waits before the FWP, if there is one: it is copied into the slot of the frame
 /// that is moved, unless that is one of the guest's own.
 #[inline(always)]
-fn next_held_cost(waiting: &WaitingFrames, held: &mut WaitingList, free: &FreeSlots, slot: SlotIndex) -> i64 {
+pub(super) fn next_held_cost(
+    waiting: &WaitingFrames,
+    held: &mut WaitingList,
+    free: &FreeSlots,
+    slot: SlotIndex,
+) -> i64 {
     if held.is_empty() || free.is_own(slot) { 0 } else { waiting.next_len(held).map_or(0, frame_cost) }
 }
 
@@ -212,12 +219,16 @@ impl Mma {
         let Some(mut from) = self.table.take(id) else {
             return Visited { frames: 0, cost: VISIT_COST.into(), has_more: false };
         };
+        let waited_for = if from.blocked { None } else { from.waited_for.take() };
         let is_short = from.is_short && !from.leaving;
         let (frames, cost) = if is_short { self.use_provided(&mut from, cost_max) } else { (0, 0) };
         let mut visited = self.move_output(&mut from, cost_max - cost);
         if is_short {
             (visited.frames, visited.cost) = (visited.frames + frames, visited.cost + cost);
             visited.has_more |= from.is_short && from.has_provided();
+        }
+        if let Some(next) = waited_for {
+            self.predecessor_visited(next);
         }
         let now = self.stopwatch.ticks();
         from.copying.add(now.saturating_sub(self.moved_at), visited.cost as u64);
@@ -248,9 +259,15 @@ impl Mma {
             let row = match from.course(&first) {
                 None => self.drop_run(from, first.to, bounds),
                 Some(course) => match course.edge {
-                    Edge::Fwp(next) => self.run_to_fwp(from, (first.to, course), bounds, next),
-                    Edge::Egress(port) => self.run_to_gateway(from, (first.to, course), bounds, Some(port)),
-                    Edge::EgressWhereItCame => self.run_to_gateway(from, (first.to, course), bounds, None),
+                    Edge::Fwp(next) => self.run_to_fwp(from, (first.to, course), bounds, next, &mut EachFrame),
+                    Edge::Egress(port) => {
+                        self.run_to_gateway(from, (first.to, course), bounds, Some(port), &mut EachFrame)
+                    }
+                    Edge::EgressWhereItCame => {
+                        self.run_to_gateway(from, (first.to, course), bounds, None, &mut EachFrame)
+                    }
+                    Edge::Drop => self.run_to_nowhere(from, (first.to, course), bounds, &mut EachFrame),
+                    Edge::Branch(number) => self.run_by_branch(from, (first.to, course), bounds, number),
                 },
             };
             left -= row.taken;
@@ -286,29 +303,30 @@ impl Mma {
     }
 
     /// Copies the next frames, within these bounds, that take the same edge into another FWP's pool.
-    fn run_to_fwp(&mut self, from: &mut Endpoint, way: (TxTarget, Route), bounds: Bounds, id: FwpId) -> Row {
+    pub(super) fn run_to_fwp<P: Pick>(
+        &mut self,
+        from: &mut Endpoint,
+        way: (TxTarget, Route),
+        bounds: Bounds,
+        id: FwpId,
+        pick: &mut P,
+    ) -> Row {
+        let Some(next) = self.table.get_mut(id) else { return drop_for_ended(&self.waiting, from, pick) };
         let direction = way.1.direction;
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(bounds.frames);
-        prefetch_payloads(&row, pool);
-        let Some(next) = self.table.get_mut(id) else {
-            let mut cost = frame_cost(0);
-            if let Some(sent) = row.take() {
-                free.push(sent.slot);
-                cost += next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
-            }
-            from.counters.moved.dropped_instance_ended.add(1);
-            return Row { taken: 1, cost, halt: None };
-        };
+        if P::TAKES_ALL {
+            prefetch_payloads(&row, pool);
+        }
         let may_halt = (next.holds || next.inlet.free.can_grow()) && next.upstream.len() < next.upstream.capacity();
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
         let (mut slots_wanted, mut made_at) = (0, None);
-        let affordable = 1 + bounds.cost as usize / FRAME_COST as usize;
-        next.inlet.deliver.prefetch_row(bounds.frames.min(affordable));
+        next.inlet.deliver.prefetch_row(row_len::<P>(bounds));
         let mut intake = next.inlet.open();
         while cost < bounds.cost
             && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
+            && pick.takes(&sent, pool, came_by)
         {
             prefetch_payload(&row, pool);
             let mut came = came_by.of(&sent).going(direction);
@@ -317,25 +335,26 @@ impl Mma {
                 came = came.arriving(*made_at.get_or_insert_with(|| Arrival::at(self.stopwatch.elapsed_ns())));
             }
             let accepted = intake.accept(u32::from(sent.len), came, 0, |into, slot, offset| {
-                pool.copy_across((sent.slot, sent.offset), sent.len, into, (slot, offset));
+                pick.copy_across(pool, &sent, into, (slot, offset));
             });
             match accepted {
                 Accepted::Yes => moved.add(u32::from(sent.len)),
+                Accepted::NoSlot if may_halt => {
+                    slots_wanted = frames_ahead::<P>(&row, |sent| from.outputs.is_same(way, sent, came_by));
+                    halt = Some(BlockedOn::Slot(id));
+                    break;
+                }
                 Accepted::NoSlot => {
                     slots_wanted = 1;
-                    if may_halt {
-                        let on = |sent: &Transmission| from.outputs.is_same(way, sent, came_by);
-                        slots_wanted = (0..).map_while(|ahead| row.peek(ahead)).take_while(on).count();
-                        halt = Some(BlockedOn::Slot(id));
-                        break;
-                    }
                     next.counters.moved.dropped_no_slot.add(1);
                 }
                 Accepted::TooLong => next.counters.moved.dropped_too_long.add(1),
             }
             row.take();
+            pick.took();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
+            cost += P::COST + frame_cost(u32::from(sent.len));
+            cost += next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
             taken += 1;
         }
         if moved.frames > 0 {
@@ -352,25 +371,29 @@ impl Mma {
 
     /// Copies the next frames, within these bounds, that take the same edge into buffers, to leave on `port` or on the port
     /// where they were received.
-    fn run_to_gateway(
+    pub(super) fn run_to_gateway<P: Pick>(
         &mut self,
         from: &mut Endpoint,
         way: (TxTarget, Route),
         bounds: Bounds,
         port: Option<PortIndex>,
+        pick: &mut P,
     ) -> Row {
         let RxPath { pool, free, came_by, .. } = &mut from.inlet;
         let mut row = from.transmit.taking(bounds.frames);
-        prefetch_payloads(&row, pool);
+        if P::TAKES_ALL {
+            prefetch_payloads(&row, pool);
+        }
         let (mut taken, mut cost, mut moved, mut halt) = (0, 0, Moved::default(), None);
         let mut exit = self.dock.outlet(from.sender);
         while cost < bounds.cost
             && let Some(sent) = row.peek(0)
             && from.outputs.is_same(way, &sent, came_by)
+            && pick.takes(&sent, pool, came_by)
         {
             prefetch_payload(&row, pool);
             let port = port.unwrap_or_else(|| came_by.of(&sent).way().port());
-            let fill = |frame: &mut [u8]| pool.copy_out(sent.slot, sent.offset, frame);
+            let fill = |frame: &mut [u8]| pick.copy_out(pool, &sent, frame);
             match exit.send(u32::from(sent.len), port, fill) {
                 Ok(()) => moved.add(u32::from(sent.len)),
                 Err(TxBlocked::NoBuffer) if from.holds => {
@@ -381,8 +404,10 @@ impl Mma {
                 Err(TxBlocked::TooLong) => from.counters.moved.dropped_too_long.add(1),
             }
             row.take();
+            pick.took();
             free.push(sent.slot);
-            cost += frame_cost(u32::from(sent.len)) + next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
+            cost += P::COST + frame_cost(u32::from(sent.len));
+            cost += next_held_cost(&self.waiting, &mut from.held, free, sent.slot);
             taken += 1;
         }
         drop(exit);
@@ -397,11 +422,44 @@ impl Mma {
     fn block(&mut self, from: &mut Endpoint, halt: BlockedOn) {
         from.blocked = true;
         match halt {
-            BlockedOn::Slot(next) => match self.table.get_mut(next) {
-                Some(next) => next.upstream.push(from.id),
-                None => self.unblocked.push_back(from.id),
-            },
+            BlockedOn::Slot(next) => {
+                from.waited_for = Some(next);
+                match self.table.get_mut(next) {
+                    Some(next) => next.upstream.push(from.id),
+                    None => self.unblocked.push_back(from.id),
+                }
+            }
             BlockedOn::Buffer => self.without_buffer.push(from.id, self.present.share(from.share.tenant)),
         }
     }
+}
+
+/// Drops the next frame, which is for an FWP that has ended.
+#[cold]
+fn drop_for_ended<P: Pick>(waiting: &WaitingFrames, from: &mut Endpoint, pick: &mut P) -> Row {
+    let free = &mut from.inlet.free;
+    let mut cost = P::COST + frame_cost(0);
+    if let Some(sent) = from.transmit.taking(1).take() {
+        pick.took();
+        free.push(sent.slot);
+        cost += next_held_cost(waiting, &mut from.held, free, sent.slot);
+    }
+    from.counters.moved.dropped_instance_ended.add(1);
+    Row { taken: 1, cost, halt: None }
+}
+
+/// Returns how many frames a row is expected to have within these bounds.
+#[inline(always)]
+fn row_len<P: Pick>(bounds: Bounds) -> usize {
+    if P::TAKES_ALL { bounds.frames.min(1 + bounds.cost as usize / FRAME_COST as usize) } else { 1 }
+}
+
+/// Returns how many frames are known to take the edge of the next one, for which there is no slot. `takes_outlet` says
+/// whether a frame comes by the same output.
+#[cold]
+fn frames_ahead<P: Pick>(
+    row: &phased::Taking<'_, Transmission>,
+    takes_outlet: impl Fn(&Transmission) -> bool,
+) -> usize {
+    if P::TAKES_ALL { (0..).map_while(|ahead| row.peek(ahead)).take_while(takes_outlet).count() } else { 1 }
 }

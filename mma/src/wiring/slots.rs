@@ -58,9 +58,14 @@ impl FreeSlots {
         self.to_come() > 0
     }
 
+    /// Returns the number of lent slots that are free.
+    pub(crate) fn count(&self) -> usize {
+        self.others.len() + usize::from(self.top.is_some())
+    }
+
     /// Returns the number of lent slots that are in circulation and not free.
     pub(crate) fn missing(&self) -> usize {
-        usize::from(self.circulating) - self.others.len() - usize::from(self.top.is_some())
+        usize::from(self.circulating) - self.count()
     }
 
     /// Returns whether a slot is the guest's own.
@@ -127,6 +132,7 @@ mod tests {
         assert_eq!(missing, [0, 1, 2]);
         free.push(SlotIndex(1));
         assert_eq!((free.missing(), free.peek(0), free.peek(1)), (1, Some(SlotIndex(1)), None));
+        assert_eq!(free.count(), 1);
     }
 
     #[test]

@@ -94,51 +94,68 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Draws stages whose outputs lead to later ones or out: chains with branches and joins, without circles.
-fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<Value = Vec<Drawn>> {
-    let output = prop_oneof![
-        // By distance to the next stage.
+/// Draws where an output leads, by distance for stages: in three of four cases to one target, otherwise by a branch.
+fn output() -> impl Strategy<Value = Output> + Clone {
+    let target = prop_oneof![
         6 => prop_oneof![3 => Just(1), 1 => 2..=STAGES_MAX].prop_map(Output::Stage),
         1 => (40..43_u16).prop_map(Output::Port),
         1 => Just(Output::WhereItCame),
+        1 => Just(Output::Drop),
     ];
-    let outputs = proptest::collection::vec(output, 1..=OUTPUTS_MAX);
+    let branch = proptest::collection::vec(target.clone(), 2..5).prop_map(Output::Branch);
+    prop_oneof![3 => target, 1 => branch]
+}
+
+/// Returns where an output leads with distances in place of stages. `stage` says which one is at a distance; beyond the last
+/// one it leads out.
+fn placed(output: Output, stage: &impl Fn(usize) -> Option<usize>) -> Output {
+    match output {
+        Output::Stage(further) => stage(further).map_or(Output::Port(further as u16), Output::Stage),
+        Output::Branch(outputs) => Output::Branch(outputs.into_iter().map(|output| placed(output, stage)).collect()),
+        out => out,
+    }
+}
+
+/// Draws stages whose outputs lead to later ones, out or nowhere: chains with branches and joins, without circles. Frames may
+/// enter by other stages than those that they are meant for.
+fn stages(holds: impl Strategy<Value = Option<usize>> + Clone) -> impl Strategy<Value = Vec<Drawn>> {
+    let outputs = proptest::collection::vec(output(), 1..=OUTPUTS_MAX);
     let slots = prop_oneof![3 => 1..3_u32, 2 => 3..9_u32, 1 => 9..40_u32];
-    let stage = (slots, outputs, holds, any::<bool>());
-    let stage = stage.prop_map(|(slots, outputs, holds, is_new)| Drawn { slots, outputs, back: None, holds, is_new });
+    let enters = prop_oneof![4 => (0..STAGES_MAX).prop_map(Output::Stage), 1 => Just(Output::Drop)];
+    let entrance = proptest::option::weighted(0.3, proptest::collection::vec(enters, 2..5));
+    let stage = (slots, outputs, holds, any::<bool>(), entrance);
+    let stage = stage.prop_map(|(slots, outputs, holds, is_new, entrance)| Drawn {
+        slots,
+        outputs,
+        back: None,
+        holds,
+        is_new,
+        entrance,
+    });
     proptest::collection::vec(stage, 1..=STAGES_MAX).prop_map(|mut stages| {
-        // An output beyond the last stage leads out.
         let count = stages.len();
         for (place, stage) in stages.iter_mut().enumerate() {
-            for output in &mut stage.outputs {
-                *output = match *output {
-                    Output::Stage(further) if place + further < count => Output::Stage(place + further),
-                    Output::Stage(further) => Output::Port(further as u16),
-                    out => out,
-                };
+            let later = |further: usize| Some(place + further).filter(|next| *next < count);
+            stage.outputs = std::mem::take(&mut stage.outputs).into_iter().map(|it| placed(it, &later)).collect();
+            let any = |next: usize| Some(next % count);
+            let entrance = stage.entrance.take();
+            stage.entrance = entrance.map(|all| all.into_iter().map(|it| placed(it, &any)).collect());
+            // The frames that look for free slots in the end enter by the stage itself.
+            if let Some(first) = stage.entrance.as_mut().and_then(|entrance| entrance.first_mut()) {
+                *first = Output::Stage(place);
             }
         }
         stages
     })
 }
 
-/// The same with a way back whose outputs lead to earlier stages or out; nothing holds.
+/// The same with a way back whose outputs lead to earlier stages, out or nowhere; nothing holds.
 fn stages_both_ways() -> impl Strategy<Value = Vec<Drawn>> {
-    let output = prop_oneof![
-        // By distance back.
-        6 => prop_oneof![3 => Just(1), 1 => 2..=STAGES_MAX].prop_map(Output::Stage),
-        1 => (40..43_u16).prop_map(Output::Port),
-        1 => Just(Output::WhereItCame),
-    ];
-    let back = proptest::collection::vec(output, STAGES_MAX * OUTPUTS_MAX);
+    let back = proptest::collection::vec(output(), STAGES_MAX * OUTPUTS_MAX);
     (stages(Just(None)), back).prop_map(|(mut stages, back)| {
         for ((place, stage), back) in stages.iter_mut().enumerate().zip(back.chunks(OUTPUTS_MAX)) {
-            let back = back.iter().take(stage.outputs.len()).map(|&output| match output {
-                Output::Stage(further) if further <= place => Output::Stage(place - further),
-                // An output before the first stage leads out.
-                Output::Stage(further) => Output::Port(further as u16),
-                out => out,
-            });
+            let earlier = |further: usize| place.checked_sub(further);
+            let back = back.iter().take(stage.outputs.len()).map(|output| placed(output.clone(), &earlier));
             stage.back = Some(back.collect());
         }
         stages

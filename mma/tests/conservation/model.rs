@@ -15,6 +15,8 @@ use crate::{BUFFER_BYTES, BUFFERS, FRAME_BYTES_MAX, STAGES_MAX};
 const SLICE: usize = 16 * 1024;
 const FRAME_COST: usize = 128;
 const LOOK_COST: usize = 128;
+/// What looking at a frame's first byte costs.
+const BRANCH_COST: usize = 256;
 /// How many times as many frames a tenant may have waiting to leave as buffers are free, and before first stages as could wait there.
 const PER_FREE: usize = 8;
 /// Most buffers that the MMA keeps for transmission, and most frames that it holds before first stages.
@@ -146,8 +148,11 @@ impl Model {
 
     /// Uses the slots that were provided for a stage and moves its output, until that has cost so much.
     fn visit(&mut self, stage: usize, cost_max: usize) {
-        let cost = if self.stages[stage].is_short() { self.use_provided(stage, cost_max) } else { 0 };
+        let it = &mut self.stages[stage];
+        let waited_for = if it.blocked { None } else { it.waited_for.take() };
+        let cost = if it.is_short() { self.use_provided(stage, cost_max) } else { 0 };
         self.move_output(stage, cost_max.saturating_sub(cost));
+        self.was_visited(waited_for);
         let Stage { blocked, provided, circulating, .. } = self.stages[stage];
         let has_more = !blocked && !self.stages[stage].sent.is_empty();
         if has_more || provided > circulating {
@@ -159,7 +164,7 @@ impl Model {
         let (mut cost, mut came) = (0, false);
         while cost < cost_max && !self.stages[stage].waiting.is_empty() && self.stages[stage].take_provided() {
             came = true;
-            cost += self.deliver_waiting(stage);
+            cost += self.deliver_waiting(stage, usize::MAX);
         }
         let it = &mut self.stages[stage];
         if it.waiting.is_empty() {
@@ -167,7 +172,7 @@ impl Model {
                 came = true;
             }
             if came {
-                self.unblocked.extend(it.upstream.drain(..));
+                self.unblock_upstream(stage);
             }
         } else if it.provided == it.circulating {
             it.want(it.waiting.len());
@@ -191,11 +196,28 @@ impl Model {
     }
 
     fn deliver(&mut self, target: FwpId, packet: Packet) {
-        let waiting = self.waiting();
-        let Some(place) = self.place(target) else {
+        let Some(meant_for) = self.place(target) else {
             self.gone += 1;
             return self.keep_buffer();
         };
+        let entered = match self.stages[meant_for].entered(&packet) {
+            Edge::Fwp(id) => self.place(id),
+            _ => {
+                self.stages[meant_for].counts.by_graph += 1;
+                return self.keep_buffer();
+            }
+        };
+        match entered {
+            Some(place) => self.deliver_to(place, packet),
+            None => {
+                self.stages[meant_for].counts.gone += 1;
+                self.keep_buffer();
+            }
+        }
+    }
+
+    fn deliver_to(&mut self, place: usize, packet: Packet) {
+        let waiting = self.waiting();
         let stage = &mut self.stages[place];
         let accepted = match packet.bytes.len() {
             len if len > FRAME_BYTES_MAX => Accepted::TooLong,
@@ -203,7 +225,10 @@ impl Model {
             _ => Accepted::NoSlot,
         };
         match accepted {
-            Accepted::Yes => self.copied_bytes += packet.bytes.len() as u64,
+            Accepted::Yes => {
+                stage.counts.entered_bytes += packet.bytes.len() as u64;
+                self.copied_bytes += packet.bytes.len() as u64;
+            }
             Accepted::TooLong => stage.counts.too_long += 1,
             Accepted::NoSlot => {
                 let may_wait = stage.waiting.len() < stage.drawn.holds.unwrap_or(0) + stage.to_come()
@@ -256,12 +281,20 @@ impl Model {
 
     /// Returns what moving a frame costs. Frames that go nowhere are not copied.
     fn frame_cost(&self, stage: usize, outlet: u16, packet: &Packet) -> usize {
-        let goes_on = outlet != PORT_DROP
-            && match self.stages[stage].way(outlet, packet).0 {
-                Edge::Fwp(next) => self.place(next).is_some(),
-                _ => true,
-            };
-        FRAME_COST + if goes_on { packet.bytes.len() } else { 0 }
+        if outlet == PORT_DROP {
+            return FRAME_COST;
+        }
+        let goes_on = match self.stages[stage].way(outlet, packet).0 {
+            Edge::Fwp(next) => self.place(next).is_some(),
+            edge => edge != Edge::Drop,
+        };
+        let look_cost = if self.branches(stage, outlet, packet) { BRANCH_COST } else { 0 };
+        look_cost + FRAME_COST + if goes_on { packet.bytes.len() } else { 0 }
+    }
+
+    /// Returns whether a stage sends a frame by a branch.
+    fn branches(&self, stage: usize, outlet: u16, packet: &Packet) -> bool {
+        matches!(self.stages[stage].way_out(outlet, packet).0, Edge::Branch(_))
     }
 
     fn block(&mut self, stage: usize, halt: BlockedOn) {
@@ -270,6 +303,7 @@ impl Model {
         match halt {
             BlockedOn::Buffer => self.without_buffer.push_back(id),
             BlockedOn::Slot(next) => {
+                self.stages[stage].waited_for = Some(next);
                 let next = self.place(next).expect("a stage waits only for stages that exist");
                 self.stages[next].upstream.push(id);
             }
@@ -288,6 +322,11 @@ impl Model {
             Edge::Egress(port) => port.0,
             Edge::EgressWhereItCame => packet.port,
             Edge::Fwp(next) => return self.pass_on(stage, next, &packet),
+            Edge::Drop => {
+                self.stages[stage].counts.by_graph += 1;
+                return Ok(false);
+            }
+            Edge::Branch(_) => unreachable!("a branch leads to no branch"),
         };
         let Stage { drawn, counts, .. } = &mut self.stages[stage];
         if self.leaving.len() >= PER_FREE * (self.empties + self.kept) {
@@ -317,7 +356,10 @@ impl Model {
         let course = |(outlet, packet): &(u16, Packet)| (*outlet, self.stages[stage].way_of_sent(*outlet, packet));
         let mut sent = self.stages[stage].sent.iter().map(course);
         let first = sent.next();
-        let left = 1 + sent.take_while(|next| Some(*next) == first).count();
+        let (outlet, sent_as) = self.stages[stage].sent.front().expect("it is what goes on");
+        // Of frames that take a branch it is not known yet where those behind this one go.
+        let is_alone = self.branches(stage, *outlet, sent_as);
+        let left = 1 + if is_alone { 0 } else { sent.take_while(|next| Some(*next) == first).count() };
         let to = &mut self.stages[place];
         match to.accept(packet) {
             Accepted::Yes => return Ok(true),
@@ -332,16 +374,39 @@ impl Model {
     }
 
     fn slots_freed(&mut self, stage: usize) {
-        self.unblocked.extend(self.stages[stage].upstream.drain(..));
-        self.deliver_waiting(stage);
+        self.unblock_upstream(stage);
+        if !self.stages[stage].waiting.is_empty() {
+            let slots_max = self.stages[stage].slots_for_waiting();
+            self.deliver_waiting(stage, slots_max);
+        }
     }
 
-    /// Delivers frames that wait before a stage, as far as it has slots. Returns what that costs.
-    fn deliver_waiting(&mut self, stage: usize) -> usize {
-        let mut cost = 0;
-        while let Some(packet) = self.stages[stage].waiting.pop_front() {
+    fn unblock_upstream(&mut self, stage: usize) {
+        let it = &mut self.stages[stage];
+        it.upstream_unblocked += it.upstream.len();
+        self.unblocked.extend(it.upstream.drain(..));
+    }
+
+    /// Notes that a stage was visited that had waited for slots of this one: when no other is to be, frames that wait get
+    /// those that are left.
+    fn was_visited(&mut self, waited_for: Option<FwpId>) {
+        let Some(next) = waited_for.and_then(|next| self.place(next)) else { return };
+        self.stages[next].upstream_unblocked -= 1;
+        if self.stages[next].upstream_unblocked == 0 {
+            self.deliver_waiting(next, usize::MAX);
+        }
+    }
+
+    /// Delivers frames that wait before a stage, as far as it has slots and into so many at most. Returns what that costs.
+    fn deliver_waiting(&mut self, stage: usize, slots_max: usize) -> usize {
+        let (mut cost, mut slots) = (0, 0);
+        while slots < slots_max
+            && let Some(packet) = self.stages[stage].waiting.pop_front()
+        {
             match self.stages[stage].accept(&packet) {
                 Accepted::Yes => {
+                    slots += 1;
+                    self.stages[stage].counts.entered_bytes += packet.bytes.len() as u64;
                     self.copied_bytes += packet.bytes.len() as u64;
                     cost += FRAME_COST + packet.bytes.len();
                 }
@@ -364,8 +429,13 @@ impl Model {
         self.stages[stage].blocked = false;
         self.unblocked.retain(|&waiting| waiting != id);
         self.without_buffer.retain(|&waiting| waiting != id);
+        let mut was_waiting = false;
         for stage in &mut self.stages {
+            was_waiting |= stage.upstream.contains(&id);
             stage.upstream.retain(|&waiting| waiting != id);
+        }
+        if was_waiting {
+            self.stages[stage].waited_for = None;
         }
     }
 
@@ -382,7 +452,9 @@ impl Model {
 
     fn replace_one(&mut self, place: usize, tenants: &[FwpId]) -> Stage {
         self.stop_waiting(place);
+        let waited_for = self.stages[place].waited_for.take();
         self.move_output(place, usize::MAX);
+        self.was_visited(waited_for);
         self.stop_waiting(place);
         let new = Stage::new(tenants[place], self.stages[place].drawn.clone(), tenants);
         let mut old = std::mem::replace(&mut self.stages[place], new);

@@ -1,11 +1,13 @@
 //! The naive model of a stage: the frames in it, the slots that they hold, and where its outputs lead.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use pinion_abi::{Descriptor, PORT_DROP, PORT_REPLY};
 use pinion_mma::accounts::counters::MovedCounters;
 use pinion_mma::id::{FwpId, PortIndex};
 use pinion_mma::ways::direction::{Direction, PortSet, Sides};
+use pinion_mma::wiring::branch::{Branch, Conditions, Entrance};
 use pinion_mma::wiring::{Backpressure, Edge, Wiring};
 
 use crate::{FRAME_BYTES_MAX, SLOT_BYTES};
@@ -50,6 +52,8 @@ pub(crate) struct Counts {
     pub(crate) too_long: u64,
     pub(crate) egress: u64,
     pub(crate) gone: u64,
+    pub(crate) by_graph: u64,
+    pub(crate) entered_bytes: u64,
 }
 
 impl Counts {
@@ -63,20 +67,61 @@ impl Counts {
             too_long: moved.dropped_too_long.value(),
             egress: moved.dropped_egress.value(),
             gone: moved.dropped_instance_ended.value(),
+            by_graph: moved.dropped_by_graph.value(),
+            entered_bytes: moved.entered_bytes.value(),
         }
     }
 
     pub(crate) fn dropped(&self) -> u64 {
-        self.no_slot + self.too_long + self.egress + self.gone
+        self.no_slot + self.too_long + self.egress + self.gone + self.by_graph
     }
 }
 
-/// Where one of a stage's outputs leads: further down the chain, or out.
-#[derive(Debug, Clone, Copy)]
+/// Where one of a stage's outputs leads: further down the chain, out, nowhere, or to one of these by a frame's first byte.
+#[derive(Debug, Clone)]
 pub(crate) enum Output {
     Stage(usize),
     Port(u16),
     WhereItCame,
+    Drop,
+    Branch(Vec<Output>),
+}
+
+/// The conditions of each branch: a frame meets the case of the number that its first byte is, modulo 4.
+#[derive(Debug)]
+struct ByFirstByte;
+
+impl Conditions for ByFirstByte {
+    fn first_met(&self, frame: &[u8], _port: PortIndex) -> Option<usize> {
+        frame.first().map(|byte| usize::from(byte % 4))
+    }
+}
+
+/// Makes the real branch with these edges, of which the last one is the default.
+fn branch(edges: &[Edge]) -> Branch {
+    let (default, cases) = edges.split_last().expect("a branch has edges");
+    Branch::new(Arc::new(ByFirstByte), cases.to_vec(), *default)
+}
+
+/// Returns which of a branch's edges a frame takes.
+fn chosen(edges: &[Edge], packet: &Packet) -> Edge {
+    let (default, cases) = edges.split_last().expect("a branch has edges");
+    *cases.get(usize::from(packet.bytes[0] % 4)).unwrap_or(default)
+}
+
+/// Returns the edge of an output that leads to these FWPs, and adds the edges of its branch.
+fn edge(output: &Output, tenants: &[FwpId], branches: &mut Vec<Vec<Edge>>) -> Edge {
+    match output {
+        Output::Stage(next) => Edge::Fwp(tenants[*next]),
+        Output::Port(port) => Edge::Egress(PortIndex(*port)),
+        Output::WhereItCame => Edge::EgressWhereItCame,
+        Output::Drop => Edge::Drop,
+        Output::Branch(outputs) => {
+            let edges = outputs.iter().map(|output| edge(output, tenants, &mut Vec::new())).collect();
+            branches.push(edges);
+            Edge::Branch(branches.len() as u8 - 1)
+        }
+    }
 }
 
 /// A stage as the strategy drew it.
@@ -90,6 +135,8 @@ pub(crate) struct Drawn {
     pub(crate) holds: Option<usize>,
     /// Only the first slot's pages are there when it begins.
     pub(crate) is_new: bool,
+    /// Where frames enter that are meant for it and go forth: stages, or nowhere.
+    pub(crate) entrance: Option<Vec<Output>>,
 }
 
 pub(crate) enum Accepted {
@@ -105,6 +152,8 @@ pub(crate) struct Stage {
     /// Where the outputs lead, with the generations of that time.
     pub(crate) edges: Vec<Edge>,
     pub(crate) back: Option<Vec<Edge>>,
+    branches: Vec<Vec<Edge>>,
+    entrance: Option<Vec<Edge>>,
     pub(crate) waiting: VecDeque<Packet>,
     pub(crate) delivered: VecDeque<Packet>,
     /// With the descriptor by which the real guest knows the frame.
@@ -112,6 +161,11 @@ pub(crate) struct Stage {
     pub(crate) sent: VecDeque<(u16, Packet)>,
     pub(crate) blocked: bool,
     pub(crate) upstream: Vec<FwpId>,
+    /// How many stages before it were unblocked and not visited since, and the stage by which it was blocked.
+    pub(crate) upstream_unblocked: usize,
+    pub(crate) waited_for: Option<FwpId>,
+    /// Whether the odd slot goes to a frame that waits when slots are next shared.
+    odd_to_waiting: bool,
     pub(crate) counts: Counts,
     /// Slots, from the first one on: those in use, those with pages, and those that the MMA wants.
     pub(crate) circulating: usize,
@@ -122,15 +176,16 @@ pub(crate) struct Stage {
 impl Stage {
     /// Makes a new stage whose outputs lead to these FWPs.
     pub(crate) fn new(id: FwpId, drawn: Drawn, tenants: &[FwpId]) -> Self {
-        let edge = |&output: &Output| match output {
-            Output::Stage(next) => Edge::Fwp(tenants[next]),
-            Output::Port(port) => Edge::Egress(PortIndex(port)),
-            Output::WhereItCame => Edge::EgressWhereItCame,
+        let mut branches = Vec::new();
+        let mut edges = |outputs: &Vec<Output>| -> Vec<Edge> {
+            outputs.iter().map(|output| edge(output, tenants, &mut branches)).collect()
         };
         Self {
             id,
-            edges: drawn.outputs.iter().map(edge).collect(),
-            back: drawn.back.as_ref().map(|back| back.iter().map(edge).collect()),
+            edges: edges(&drawn.outputs),
+            back: drawn.back.as_ref().map(&mut edges),
+            entrance: drawn.entrance.as_ref().map(&mut edges),
+            branches,
             drawn,
             waiting: VecDeque::new(),
             delivered: VecDeque::new(),
@@ -138,6 +193,9 @@ impl Stage {
             sent: VecDeque::new(),
             blocked: false,
             upstream: Vec::new(),
+            upstream_unblocked: 0,
+            waited_for: None,
+            odd_to_waiting: false,
             counts: Counts::default(),
             circulating: usize::MAX,
             provided: usize::MAX,
@@ -176,11 +234,26 @@ impl Stage {
         is_there
     }
 
+    fn free(&self) -> usize {
+        self.circulating - self.delivered.len() - self.held.len() - self.sent.len()
+    }
+
+    /// Returns how many slots frames that wait may take now: half of those that are free, if stages before it want some.
+    pub(crate) fn slots_for_waiting(&mut self) -> usize {
+        if self.upstream_unblocked == 0 {
+            return usize::MAX;
+        }
+        let is_odd = self.free() % 2 == 1;
+        let extra = is_odd && self.odd_to_waiting;
+        self.odd_to_waiting ^= is_odd;
+        self.free() / 2 + usize::from(extra)
+    }
+
     pub(crate) fn accept(&mut self, packet: &Packet) -> Accepted {
         if packet.bytes.len() > FRAME_BYTES_MAX {
             return Accepted::TooLong;
         }
-        if self.delivered.len() + self.held.len() + self.sent.len() == self.circulating {
+        if self.free() == 0 {
             return Accepted::NoSlot;
         }
         self.counts.received += 1;
@@ -189,8 +262,28 @@ impl Stage {
         Accepted::Yes
     }
 
-    /// Returns where it sends a frame by this outlet, and which way the frame goes from there.
+    /// Returns where a frame of the gateway's enters that is meant for it.
+    pub(crate) fn entered(&self, packet: &Packet) -> Edge {
+        let goes_back = self.back.is_some() && packet.course.direction == Direction::Back;
+        match &self.entrance {
+            Some(entrance) if !goes_back => chosen(entrance, packet),
+            _ => Edge::Fwp(self.id),
+        }
+    }
+
+    /// Returns where it sends a frame by this outlet, by the frame's first byte if that branches, and which way the frame goes
+    /// from there.
     pub(crate) fn way(&self, outlet: u16, packet: &Packet) -> (Edge, Direction) {
+        let (edge, direction) = self.way_out(outlet, packet);
+        let Edge::Branch(number) = edge else { return (edge, direction) };
+        match chosen(&self.branches[usize::from(number)], packet) {
+            Edge::Egress(_) if outlet == PORT_REPLY => (Edge::EgressWhereItCame, direction),
+            edge => (edge, direction),
+        }
+    }
+
+    /// Returns the output by which it sends a frame: an edge or a branch, and which way the frame goes from there.
+    pub(crate) fn way_out(&self, outlet: u16, packet: &Packet) -> (Edge, Direction) {
         let direction = packet.course.direction;
         let where_it_came = (Edge::EgressWhereItCame, direction);
         match (&self.back, outlet) {
@@ -200,16 +293,21 @@ impl Stage {
             (Some(back), PORT_REPLY) => {
                 let comes_from_behind = BACK.contains(&packet.port);
                 let on = if comes_from_behind { (self.edges[0], Direction::Forth) } else { (back[0], Direction::Back) };
-                if matches!(on.0, Edge::Fwp(_)) { on } else { where_it_came }
+                let is_stage = |edge: &Edge| matches!(edge, Edge::Fwp(_));
+                let leads_on = match on.0 {
+                    Edge::Branch(number) => self.branches[usize::from(number)].iter().any(is_stage),
+                    edge => is_stage(&edge),
+                };
+                if leads_on { on } else { where_it_came }
             }
             (Some(back), output) if direction == Direction::Back => (back[usize::from(output)], direction),
             (Some(_), output) => (self.edges[usize::from(output)], direction),
         }
     }
 
-    /// The same for what it has sent, if that is not the same for all that it sends by an outlet.
+    /// The same if that is not the same for all that it sends by an outlet.
     pub(crate) fn way_of_sent(&self, outlet: u16, packet: &Packet) -> Option<(Edge, Direction)> {
-        (outlet != PORT_DROP && self.back.is_some()).then(|| self.way(outlet, packet))
+        (outlet != PORT_DROP && self.back.is_some()).then(|| self.way_out(outlet, packet))
     }
 
     /// Returns the number of frames in it that are still to go somewhere.
@@ -220,6 +318,12 @@ impl Stage {
 
     /// Returns the wiring of the real stage.
     pub(crate) fn wiring(&self) -> Wiring {
+        let branches = self.branches.iter().map(|edges| branch(edges)).collect();
+        let entrance = Entrance { forth: self.entrance.as_deref().map(branch), back: None };
+        self.wiring_of_outputs().with_branches(branches).with_entrance(entrance)
+    }
+
+    fn wiring_of_outputs(&self) -> Wiring {
         if let Some(back) = &self.back {
             let set = |ports: &[u16]| PortSet::of(ports.iter().copied().map(PortIndex)).unwrap();
             return Wiring::both_ways(self.edges.clone(), back.clone(), Sides { forth: set(&FORTH), back: set(&BACK) });

@@ -160,6 +160,11 @@ impl Guest {
         self.memory.copy(self.place(descriptor.slot, descriptor.offset), usize::from(descriptor.len))
     }
 
+    /// Returns the address of a byte of a slot, for those who play this guest on another thread.
+    pub(crate) fn address_of(&self, slot: u16, offset: u16) -> usize {
+        self.memory.start.as_ptr().expose_provenance() + self.place(slot, offset)
+    }
+
     pub(crate) fn write_frame(&self, slot: u16, offset: u16, bytes: &[u8]) {
         self.memory.set_bytes(self.place(slot, offset), bytes);
     }

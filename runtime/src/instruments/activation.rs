@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The first stage of an instance records its own time, and the last stage the time until the whole chain is at work. If the first frame
-//! passes the chain backwards, it is the other way round. Only the worker itself writes its histograms, once for each instance. A flag
-//! tells an FWP that its first turn is over.
+//! passes the chain backwards, it is the other way round. In a chain that branches at an entrance the first stage reached records its time,
+//! and none is the last. If an entrance can drop frames, nothing is recorded: the first frame that reaches a stage may come long after the
+//! one that missed. Only the worker itself writes its histograms, once for each instance. A flag tells an FWP that its first turn is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,9 +39,24 @@ impl Activations {
     }
 }
 
+/// By which stages frames enter a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryStage {
+    /// By the first one, or by the last one on the way back.
+    EitherEnd,
+    /// By any, depending on their headers.
+    Any,
+    /// By any or, if they are dropped, by none.
+    AnyOrNone,
+}
+
 /// The position of an FWP's stage in its instance.
 enum StagePosition {
     Only,
+    /// One by which frames may enter, and whether any has served a client. All belong to the same worker.
+    Entry {
+        is_entered: Arc<AtomicBool>,
+    },
     /// The first or the last stage, and whether the other of the two has served a client. Both belong to the same worker.
     End {
         is_entered: Arc<AtomicBool>,
@@ -52,25 +68,30 @@ pub struct InstanceActivation {
     activations: Arc<Activations>,
     entry: FwpId,
     stages: usize,
+    entered_by: EntryStage,
     is_entered: Arc<AtomicBool>,
 }
 
 impl InstanceActivation {
     /// Creates the record of the instance with this first FWP and this many stages.
     #[must_use]
-    pub fn new(activations: &Arc<Activations>, entry: FwpId, stages: usize) -> Self {
-        Self { activations: Arc::clone(activations), entry, stages, is_entered: Arc::default() }
+    pub fn new(activations: &Arc<Activations>, entry: FwpId, stages: usize, entered_by: EntryStage) -> Self {
+        Self { activations: Arc::clone(activations), entry, stages, entered_by, is_entered: Arc::default() }
     }
 
-    /// Returns what the stage of this number has to record; none for stages between the first and the last.
+    /// Returns what the stage of this number has to record; none for stages by which no frame enters and which are not the last, and none
+    /// at all if frames may enter by no stage.
     #[must_use]
     pub fn of_stage(&self, stage: usize) -> Option<Activation> {
-        let place = match (stage, self.stages) {
-            (0, 1) => StagePosition::Only,
-            (stage, stages) if stage == 0 || stage + 1 == stages => {
-                StagePosition::End { is_entered: Arc::clone(&self.is_entered) }
+        let is_entered = || Arc::clone(&self.is_entered);
+        let place = match (self.entered_by, stage, self.stages) {
+            (EntryStage::AnyOrNone, ..) => return None,
+            (EntryStage::Any, ..) => StagePosition::Entry { is_entered: is_entered() },
+            (EntryStage::EitherEnd, 0, 1) => StagePosition::Only,
+            (EntryStage::EitherEnd, stage, stages) if stage == 0 || stage + 1 == stages => {
+                StagePosition::End { is_entered: is_entered() }
             }
-            _ => return None,
+            (EntryStage::EitherEnd, ..) => return None,
         };
         let (activations, entry) = (Arc::clone(&self.activations), self.entry);
         Some(Activation { activations, entry, place })
@@ -94,6 +115,7 @@ impl Activation {
         let elapsed_ns = misses.elapsed_ns(self.entry);
         let (is_first, is_last) = match &self.place {
             StagePosition::Only => (true, true),
+            StagePosition::Entry { is_entered } => (!is_entered.swap(true, Ordering::Relaxed), false),
             StagePosition::End { is_entered } => {
                 let was_entered = is_entered.swap(true, Ordering::Relaxed);
                 (!was_entered, was_entered)

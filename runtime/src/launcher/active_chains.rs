@@ -3,6 +3,8 @@
 //! [`ActiveChains`] belongs to the launcher's thread.
 
 mod entry;
+mod graph;
+mod node_ports;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -11,17 +13,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pinion_control::model::{self, ChainName, DesiredState, KeyName, ModelName, Output, PortName, TenantName};
-use pinion_gateway::headers::Vlan;
+use pinion_control::model::{self, ChainName, DesiredState, KeyName, ModelName, TenantName};
 use pinion_gateway::id::{CHAINS_MAX, ChainGeneration, ChainIndex, FunctionRef};
-use pinion_gateway::rules::{ChainSettings, Match, Policy, Redelivery, Rule, RuleSet};
+use pinion_gateway::rules::{ChainSettings, Policy, Redelivery, Rule, RuleSet};
 use pinion_mma::id::{PortIndex, TENANTS_MAX, TenantIndex};
-use pinion_mma::ways::direction::{PortSet, Sides};
-use pinion_mma::wiring::Edge;
+use pinion_mma::ways::direction::PortSet;
 
-use self::entry::WayBack;
 use self::entry::new_cache;
-pub(super) use self::entry::{ChainEntry, Edition, Hop};
+pub(super) use self::entry::{ChainEntry, Edition};
+use self::graph::Graph;
+use self::node_ports::NodePorts;
 use self::sources::SourcesOfTenants;
 use super::granted_objects::{GrantedObjects, StageGrants};
 use super::loaded_templates::{LoadedTemplates, Unavailable};
@@ -41,7 +42,7 @@ use crate::tenants::scheduling_params::Tenants;
 pub struct ActiveChains {
     loaded: Arc<LoadedTemplates>,
     records: ChainRecords,
-    ports: BTreeMap<String, PortIndex>,
+    ports: NodePorts,
     chains: BTreeMap<ChainIndex, ChainEntry>,
     /// Chains that lack an instance, except for those of `touched`.
     queue: PreparationQueue,
@@ -91,7 +92,7 @@ impl ActiveChains {
         Self {
             loaded,
             records,
-            ports,
+            ports: NodePorts::new(ports),
             chains: BTreeMap::new(),
             queue: PreparationQueue::default(),
             touched: BTreeSet::new(),
@@ -284,8 +285,7 @@ impl ActiveChains {
                 return Err(format!("module {}: {reason}", stage.module));
             }
         }
-        let outputs = self.outputs(spec)?;
-        let way_back = spec.reverse.as_ref().map(|reverse| self.way_back(reverse, &outputs)).transpose()?;
+        let graph = Graph::new(spec, &self.ports)?;
         let (templates, loaded) = match self.loaded.of_chain(spec, &keys) {
             Ok(both) => both,
             // It is in force, and its templates are loaded as soon as its tenant has room for them.
@@ -310,8 +310,7 @@ impl ActiveChains {
             keys,
             templates,
             loaded,
-            outputs,
-            way_back,
+            graph,
             memory,
             terms,
             state,
@@ -359,39 +358,6 @@ impl ActiveChains {
         Ok(true)
     }
 
-    fn outputs(&self, spec: &model::Chain) -> Result<Vec<Vec<Hop>>, String> {
-        let exit = |port: &PortName| self.port(port.as_str()).map(|port| Hop::Exit(Edge::Egress(port)));
-        let hop = |output: &Output| match output {
-            Output::Stage(stage) => Ok(Hop::Stage(*stage)),
-            Output::Egress => spec.egress.as_ref().map_or(Ok(Hop::Exit(Edge::EgressWhereItCame)), exit),
-            Output::Port(port) => exit(port),
-        };
-        spec.stages.iter().map(|stage| stage.outputs.iter().map(hop).collect()).collect()
-    }
-
-    /// Returns the way back through a chain. There, the first output of a stage leads to the stage before it, and the other outputs lead
-    /// out of the node as they do on the way forth. If only replies take it, they leave the first stage by the port by which their packet
-    /// came.
-    fn way_back(&self, reverse: &model::Reverse, outputs: &[Vec<Hop>]) -> Result<WayBack, String> {
-        let egress = match &reverse.egress {
-            Some(port) => Edge::Egress(self.port(port.as_str())?),
-            None => Edge::EgressWhereItCame,
-        };
-        let before = |stage: usize| stage.checked_sub(1).map_or(Hop::Exit(egress), Hop::Stage);
-        let stage = |(stage, hops): (usize, &Vec<Hop>)| {
-            std::iter::once(before(stage)).chain(hops.iter().skip(1).copied()).collect()
-        };
-        let back = reverse.from.iter().map(|port| self.port(port.as_str())).collect::<Result<Vec<_>, _>>()?;
-        let forth = self.ports.values().copied().filter(|port| !back.contains(port)).collect::<Vec<_>>();
-        let set = |ports: Vec<PortIndex>| {
-            PortSet::of(ports).ok_or_else(|| format!("a reverse needs a node of at most {} ports", PortSet::PORTS_MAX))
-        };
-        Ok(WayBack {
-            outputs: outputs.iter().enumerate().map(stage).collect(),
-            sides: Sides { forth: set(forth)?, back: set(back)? },
-        })
-    }
-
     /// Returns the next free index in a cycle through all, so that instances of the chain that last had it have ended long ago.
     fn free_index(
         &mut self,
@@ -418,7 +384,7 @@ impl ActiveChains {
                 Err(reason) => warnings.push(format!("rule {tenant}/{name} is unavailable: {reason}")),
             }
         }
-        let sources = SourcesOfTenants::of(state, &self.ports);
+        let sources = SourcesOfTenants::of(state, self.ports.by_name());
         let settings = |(index, entry): (&ChainIndex, &ChainEntry)| ChainSettings {
             chain: *index,
             generation: entry.generation,
@@ -426,7 +392,7 @@ impl ActiveChains {
             weight: entry.owner().weight,
             fwps: entry.spec.stages.len() as u32,
             idle_timeout_ns: entry.spec.idle_timeout_ms.saturating_mul(1_000_000),
-            back: entry.way_back().map_or(PortSet::EMPTY, |way_back| way_back.sides.back),
+            back: entry.graph.back().unwrap_or(PortSet::EMPTY),
             redelivery: if entry.spec.idempotent { Redelivery::Idempotent } else { Redelivery::Never },
             may_send: sources.may_send(&entry.spec),
         };
@@ -441,32 +407,13 @@ impl ActiveChains {
     }
 
     fn rule(&self, rule: &model::Rule, chain: Option<ChainIndex>) -> Result<Rule, String> {
-        let wanted = &rule.matcher;
-        let ports = |range: model::PortRange| range.first()..=range.last();
-        let vlan_id = |id: Option<model::VlanId>| id.map_or(0, model::VlanId::number);
-        let matches = Match {
-            port: wanted.port.as_ref().map(|port| self.port(port.as_str())).transpose()?,
-            vlan: Vlan { id: vlan_id(wanted.vlan), inner_id: vlan_id(wanted.inner_vlan) },
-            source: wanted.source.map(model::Prefix::net),
-            destination: wanted.destination.map(model::Prefix::net),
-            protocol: wanted.protocol.map(|protocol| protocol.0),
-            icmp_type: wanted.icmp_type,
-            source_ports: wanted.source_ports.map(ports),
-            destination_ports: wanted.destination_ports.map(ports),
-        };
+        let matches = self.ports.compiled(&rule.matcher)?;
         let policy = match rule.policy {
             model::Policy::Shared => Policy::Shared,
             model::Policy::PerClient => Policy::PerClient,
             model::Policy::PerFlow => Policy::PerFlow,
         };
         Ok(Rule { matches, policy, chain, priority: rule.priority })
-    }
-
-    fn port(&self, name: &str) -> Result<PortIndex, String> {
-        self.ports.get(name).copied().ok_or_else(|| {
-            let known: Vec<&str> = self.ports.keys().map(String::as_str).collect();
-            format!("this node has no port {name}; it has {}", known.join(", "))
-        })
     }
 }
 

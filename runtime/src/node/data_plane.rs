@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use pinion_control::journal::Journal;
 use pinion_control::metrics::{MetricFilter, MetricStatus};
 use pinion_control::model::{
-    Chain, ChainKey, ChainName, DesiredState, Digest, ObjectRef, Output, PortName, Rule, RuleName, TenantName,
+    Chain, ChainKey, ChainName, DesiredState, Digest, ObjectRef, PortName, Rule, RuleName, TenantName,
 };
 use pinion_control::node::{
     Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, Hold, Node, NodeStatus, Pages, Refusal, ResourceUse,
@@ -273,12 +273,8 @@ impl Node for DataPlane {
         let default = self.cpu_grants().default;
         let is_new = |(key, chain): &(&(TenantName, ChainName), &Arc<Chain>)| before.chains().get(key) != Some(chain);
         for ((tenant, name), chain) in state.chains().iter().filter(is_new) {
-            let named = chain.stages.iter().flat_map(|stage| &stage.outputs).filter_map(|output| match output {
-                Output::Port(port) => Some(port),
-                Output::Stage(_) | Output::Egress => None,
-            });
             let reverse = chain.reverse.iter().flat_map(|reverse| reverse.from.iter().chain(&reverse.egress));
-            for port in chain.egress.iter().chain(named).chain(reverse) {
+            for port in chain.egress.iter().chain(chain.ports_of_edges()).chain(reverse) {
                 self.port_known(Some(port), &format_args!("chain {tenant}/{name}"))?;
             }
             let grant = default.with(state.tenant(tenant).map(|terms| &**terms));

@@ -125,14 +125,17 @@ impl Counting {
             drops.add(&place, "too-long", moved.dropped_too_long.value());
             drops.add(&place, "egress-full", moved.dropped_egress.value());
             drops.add(&place, "instance-ended", moved.dropped_instance_ended.value());
+            drops.add(&place, "dropped-by-graph", moved.dropped_by_graph.value());
             drops.add(&place, "dropped-by-function", counters.guest.dropped.value());
         }
     }
 
-    /// Returns the bytes copied into the first stage and out of each stage.
+    /// Returns the bytes copied from the gateway into each stage, and out of each stage.
     fn copied_bytes(&self) -> u64 {
-        let into_first = self.stages.first().map_or(0, |(_, counters)| counters.moved.received_bytes.value());
-        into_first + self.stages.iter().map(|(_, counters)| counters.moved.sent_bytes.value()).sum::<u64>()
+        let of_each = |(_, counters): &(ModuleName, Arc<FwpCounters>)| {
+            counters.moved.entered_bytes.value() + counters.moved.sent_bytes.value()
+        };
+        self.stages.iter().map(of_each).sum()
     }
 }
 
@@ -305,18 +308,21 @@ mod tests {
         let first = open(&mut ledger, 1, &chain, false);
         let second = open(&mut ledger, 2, &chain, false);
         first[0].moved.received_bytes.add(100);
+        first[0].moved.entered_bytes.add(100);
         first[0].moved.sent_bytes.add(60);
         first[1].moved.received_bytes.add(60);
         first[1].moved.sent_bytes.add(60);
         first[0].moved.dropped_no_slot.add(5);
         first[1].moved.dropped_egress.add(2);
         second[0].moved.dropped_no_slot.add(10);
+        second[1].moved.received_bytes.add(30);
+        second[1].moved.entered_bytes.add(30);
         let expected = ["0/m no-slot 15", "1/n egress-full 2"];
         assert_eq!(drops(&ledger, "c"), expected);
-        assert_eq!(copied_bytes(&ledger), 220);
+        assert_eq!(copied_bytes(&ledger), 250);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
-        assert_eq!(copied_bytes(&ledger), 220);
+        assert_eq!(copied_bytes(&ledger), 250);
         ledger.settle(InstanceId(1));
         assert_eq!(drops(&ledger, "c"), expected);
         second[0].guest.dropped.add(1);
@@ -331,8 +337,10 @@ mod tests {
         counters[0].moved.dropped_no_slot.add(1);
         counters[0].moved.dropped_instance_ended.add(7);
         counters[0].moved.dropped_too_long.add(3);
+        counters[0].moved.dropped_by_graph.add(2);
         ledger.settle(InstanceId(1));
-        assert_eq!(drops(&ledger, "c"), ["0/m hold-full 1", "0/m instance-ended 7", "0/m too-long 3"]);
+        let expected = ["0/m dropped-by-graph 2", "0/m hold-full 1", "0/m instance-ended 7", "0/m too-long 3"];
+        assert_eq!(drops(&ledger, "c"), expected);
     }
 
     #[test]

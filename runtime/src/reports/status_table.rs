@@ -196,6 +196,7 @@ impl FwpEntry {
             dropped_too_long: moved.dropped_too_long.value(),
             dropped_egress: moved.dropped_egress.value(),
             dropped_instance_ended: moved.dropped_instance_ended.value(),
+            dropped_by_graph: moved.dropped_by_graph.value(),
             resumes: guest.resumes.value(),
             preemptions: guest.preemptions.value(),
             cpu_us: guest.cpu_ns.value() / 1000,

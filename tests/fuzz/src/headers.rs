@@ -1,13 +1,16 @@
 //! Frames from the wire. Where this parser and an independent one both accept a frame, they must agree, and an answer must fit the request.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
 
 use etherparse::{IpNumber, Ipv6ExtensionSlice, NetSlice, SlicedPacket, TcpSlice, TransportSlice};
 use pinion_gateway::drops::DropReason;
 use pinion_gateway::headers::{FlowKey, Fragment, Headers, Ingress, Part, TcpEvent, Vlan, answered_flow, parse};
 use pinion_gateway::neighbors::messages::{Heard, MESSAGE_BYTES_MAX, read_arp, read_discovery};
 use pinion_gateway::neighbors::network::{Network, NetworkSetup};
+use pinion_gateway::rules::{BranchConditions, Match};
 use pinion_mma::id::PortIndex;
+use pinion_mma::wiring::branch::Conditions;
 use smoltcp::wire::EthernetAddress;
 
 /// The port's own addresses, as in the seeds.
@@ -16,6 +19,8 @@ const OURS_V4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const OURS_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 const PORT: PortIndex = PortIndex(3);
 
+/// A branch reads so many bytes of a frame.
+const BRANCH_BYTES: usize = 256;
 const ETHERNET_HEADER: usize = 14;
 const IPV6_HEADER: usize = 40;
 /// The length of Ethernet, IPv6, and a neighbour advertisement with its one option.
@@ -46,6 +51,7 @@ pub fn check(frame: &[u8]) -> Result<Headers, DropReason> {
 
 fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
     let read = parse(frame, PORT, EthernetAddress(STATION));
+    assert_branches_agree(frame, read);
     match read {
         Ok(Headers::Flow(flow, milestone)) => {
             assert_other_parser_agrees(frame, &flow, None, milestone);
@@ -64,6 +70,32 @@ fn judge(frame: &[u8]) -> Result<Headers, DropReason> {
         assert_padding_changes_nothing(frame, read);
     }
     read
+}
+
+/// Checks that a branch meets the frame by what was read of it, and only if it is a packet. Headers that end behind what a branch reads of a
+/// frame meet nothing.
+fn assert_branches_agree(frame: &[u8], read: Result<Headers, DropReason>) {
+    static BY_PROTOCOL: LazyLock<BranchConditions> = LazyLock::new(|| {
+        let untagged = |protocol| Match { protocol: Some(protocol), ..Match::default() };
+        BranchConditions::new(&[6, 17].map(untagged))
+    });
+    let met = BY_PROTOCOL.first_met(frame, PORT);
+    let Ok(Headers::Flow(flow, _) | Headers::Fragment(Fragment { flow, .. })) = read else { return };
+    let is_plain = flow.ingress().vlan == Vlan::UNTAGGED && !is_of_group(flow.destination());
+    if is_plain {
+        let expected = [6, 17].iter().position(|protocol| *protocol == flow.protocol());
+        // Only extension headers of IPv6 take so many bytes.
+        let may_end_later = frame.len() > BRANCH_BYTES && flow.destination().is_ipv6();
+        assert!(met == expected || (may_end_later && met.is_none()), "a branch meets {met:?}, and not {expected:?}");
+    }
+}
+
+/// Returns whether packets to this address match only what names it.
+fn is_of_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_multicast(),
+    }
 }
 
 /// Checks that the answers to what an error quotes would go where the error goes, by the same port and VLAN.

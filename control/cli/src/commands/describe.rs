@@ -2,8 +2,8 @@
 
 use pinion_control::client::Filter;
 use pinion_control::model::{
-    Chain, Key, KeyName, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange, Reverse, Rule,
-    Scheduling, Stage, Tenant, TenantName,
+    Branch, Case, Chain, Key, KeyName, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange,
+    Reverse, Rule, Scheduling, Stage, Target as To, Tenant, TenantName,
 };
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
 use serde::Serialize;
@@ -202,9 +202,10 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
     output::description([
         ("Tenant", chain.tenant.to_string()),
         ("Name", chain.name.to_string()),
+        ("Entry", chain.entry.as_ref().map_or("the first stage".into(), |entry| branch(&chain.stages, entry, "\n"))),
         ("Stages", names(stages)),
         ("Egress", egress),
-        ("Reverse", or_dash(chain.reverse.as_ref().map(reverse))),
+        ("Reverse", or_dash(chain.reverse.as_ref().map(|it| reverse(&chain.stages, it)))),
         ("Memory limit", size(u64::from(chain.memory_limit_kib) << 10)),
         ("Memory total", chain.memory_total_kib.map_or("no limit".into(), |kib| size(u64::from(kib) << 10))),
         ("Idle timeout", format!("{} ms", chain.idle_timeout_ms)),
@@ -246,10 +247,19 @@ fn outbound(list: &[Outbound]) -> Option<String> {
 }
 
 /// Formats it as `from outside, leaving by inside`, or as `replies only`.
-fn reverse(Reverse { from, egress }: &Reverse) -> String {
+fn reverse(stages: &[Stage], Reverse { from, entry, egress }: &Reverse) -> String {
     let Some(egress) = egress else { return "replies only".into() };
     let from: Vec<&str> = from.iter().map(PortName::as_str).collect();
-    format!("from {}, leaving by {egress}", from.join(", "))
+    let entry = entry.as_ref().map(|entry| format!("\n{}", branch(stages, entry, "\n"))).unwrap_or_default();
+    format!("from {}, leaving by {egress}{entry}", from.join(", "))
+}
+
+/// Formats it as `protocol tcp, destination-ports 80: to cache`, with what is between two of its cases, and
+/// `otherwise: to firewall`.
+fn branch(stages: &[Stage], Branch { cases, default }: &Branch, between: &str) -> String {
+    let case = |Case { matcher, to }: &Case| format!("{matcher}: to {}", target(stages, to));
+    let otherwise = format!("otherwise: to {}", target(stages, default));
+    cases.iter().map(case).chain([otherwise]).collect::<Vec<_>>().join(between)
 }
 
 fn wait(latency: &LatencyStatus) -> String {
@@ -275,7 +285,11 @@ fn describe_stage(stages: &[Stage], at: usize) -> String {
         text = format!("{text}, files of {}", size(files.size_bytes));
     }
     if *outputs != Output::default_of(at, stages.len()) {
-        let targets: Vec<String> = outputs.iter().map(|output| target(stages, output)).collect();
+        let output = |output: &Output| match output {
+            Output::To(to) => target(stages, to),
+            Output::Branch(it) => format!("a branch ({})", branch(stages, it, "; ")),
+        };
+        let targets: Vec<String> = outputs.iter().map(output).collect();
         text = format!("{text}, to {}", targets.join(", "));
     }
     if !state.is_empty() {
@@ -292,14 +306,15 @@ fn describe_stage(stages: &[Stage], at: usize) -> String {
     text
 }
 
-fn target(stages: &[Stage], output: &Output) -> String {
-    match output {
-        Output::Stage(at) => match stages.get(*at).and_then(|stage| stage.name.as_ref()) {
+fn target(stages: &[Stage], target: &To) -> String {
+    match target {
+        To::Stage(at) => match stages.get(*at).and_then(|stage| stage.name.as_ref()) {
             Some(name) => name.to_string(),
             None => format!("stage {at}"),
         },
-        Output::Egress => "egress".into(),
-        Output::Port(port) => format!("port:{port}"),
+        To::Egress => "egress".into(),
+        To::Port(port) => format!("port:{port}"),
+        To::Drop => "drop".into(),
     }
 }
 
@@ -335,6 +350,7 @@ fn describe_fwp(fwp: &FwpStatus) -> String {
         ("Dropped, too long", counters.dropped_too_long.to_string()),
         ("Dropped at egress", counters.dropped_egress.to_string()),
         ("Dropped, next ended", counters.dropped_instance_ended.to_string()),
+        ("Dropped by the graph", counters.dropped_by_graph.to_string()),
         ("Activations", counters.activations.to_string()),
         ("Resumes", counters.resumes.to_string()),
         ("Preemptions", counters.preemptions.to_string()),

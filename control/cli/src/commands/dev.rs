@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use pinion_control::manifest::{Bundle, Contents};
-use pinion_control::model::{ChainName, Output, PortName, TenantName};
+use pinion_control::model::{ChainName, PortName, TenantName};
 
 use self::watch::{Changes, Interrupt};
 use super::build::{self, Way};
@@ -134,12 +134,7 @@ impl Function {
             ports.push(PortName::new(PORT).expect("it is a port's name"));
         }
         for chain in bundle.chains() {
-            ports.extend(chain.egress.clone());
-            let outputs = chain.stages.iter().flat_map(|stage| &stage.outputs);
-            ports.extend(outputs.filter_map(|output| match output {
-                Output::Port(port) => Some(port.clone()),
-                Output::Stage(_) | Output::Egress => None,
-            }));
+            ports.extend(chain.egress.iter().chain(chain.ports_of_edges()).cloned());
         }
         let mut seen = std::collections::BTreeSet::new();
         ports.retain(|port| seen.insert(port.clone()));

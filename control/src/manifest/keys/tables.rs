@@ -13,6 +13,8 @@ use crate::model::{
 };
 
 const NAME: Values = Text("1 to 63 of a-z, 0-9 and '-', with no '-' first or last");
+const TARGET: Values =
+    Text("in entry the name of a stage, or drop; in outputs that of a later stage, egress, port:NAME, or drop");
 const CLASSES: Values = OneOf(&["system", "latency", "throughput"]);
 const DEFAULT: &str = "the node's default";
 const SHARES: &str = "the node's shares";
@@ -40,6 +42,8 @@ pub fn tables() -> Vec<Table> {
         chain(),
         stage(),
         files(),
+        entry(),
+        case(),
         reverse(),
         outbound(),
         rule(),
@@ -143,6 +147,7 @@ fn chain() -> Table {
             Required,
             "The stages, in the order in which packets pass them",
         ),
+        key("entry", Tables("a table"), None("the first stage"), "By which stages packets enter, by their headers"),
         key(
             "egress",
             Text("a port of the node"),
@@ -190,7 +195,7 @@ fn chain() -> Table {
             "hold_frames",
             number(0u32, HOLD_FRAMES_MAX),
             Is(Chain::HOLD_FRAMES.into()),
-            "Packets that an instance holds when its first stage has no free slot",
+            "Packets that an instance holds before a stage by which they enter, when that has no free slot",
         ),
         key("idempotent", Boolean, False, "Whether a call whose instance ends is delivered again"),
         key("routed", Boolean, False, "Whether the node writes the Ethernet addresses of what leaves"),
@@ -222,7 +227,7 @@ fn stage() -> Table {
     let config = "The configuration of its function";
     let keys = vec![
         key("module", NAME, Required, "A module of the same tenant"),
-        key("name", NAME, None("none"), "Its name, for outputs of other stages; not egress"),
+        key("name", NAME, None("none"), "Its name, for outputs of other stages; not egress or drop"),
         key("config", Text("at most 64 KiB"), None("empty"), config),
         key(
             "config_path",
@@ -239,7 +244,7 @@ fn stage() -> Table {
         ),
         key(
             "outputs",
-            List("1 to 16 of: the name of a later stage, egress, port:NAME"),
+            List("1 to 16 of: the name of a later stage, egress, port:NAME, drop, or a table as entry"),
             None("the next stage; of the last, egress"),
             "Where packets go",
         ),
@@ -269,6 +274,30 @@ fn files() -> Table {
     Table { path: "chain.stage.files", header: "files = { }", about, keys }
 }
 
+fn entry() -> Table {
+    let keys = vec![
+        key(
+            "branch",
+            List("1 to 16 tables with match and to"),
+            Required,
+            "The first match that applies to a packet counts",
+        ),
+        key("default", TARGET, Required, "Where packets go to which no match applies, and all that is not IP"),
+    ];
+    let about =
+        "A branch: where packets go by their headers; reverse.entry, and outputs of a stage, may be such a table, too";
+    Table { path: "chain.entry", header: "entry = { }", about, keys }
+}
+
+fn case() -> Table {
+    let keys = vec![
+        key("match", Tables("a table as rule.match"), Required, "The packets that it applies to"),
+        key("to", TARGET, Required, "Where they go"),
+    ];
+    let about = "A match of a branch, and where it leads";
+    Table { path: "chain.entry.branch", header: "branch = [{ }]", about, keys }
+}
+
 fn reverse() -> Table {
     let keys = vec![
         key(
@@ -276,6 +305,12 @@ fn reverse() -> Table {
             List("ports of the node"),
             Required,
             "Packets from these ports pass the stages backwards; []: only replies do",
+        ),
+        key(
+            "entry",
+            Tables("a table as chain.entry"),
+            None("the only stage that leads to no other one"),
+            "By which stages they enter, by their headers",
         ),
         key("egress", Text("a port of the node"), None("none, with from = []"), "The port by which they leave"),
     ];

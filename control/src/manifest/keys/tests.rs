@@ -18,6 +18,8 @@ fn with(path: &str, line: &str) -> String {
         "chain.stage.files" => {
             format!("[[chain]]\nname = \"c\"\n[[chain.stage]]\nmodule = \"m\"\n[chain.stage.files]\n{line}\n")
         }
+        "chain.entry" => format!("[[chain]]\nname = \"c\"\n[chain.entry]\n{line}\n"),
+        "chain.entry.branch" => format!("[[chain]]\nname = \"c\"\n[[chain.entry.branch]]\n{line}\n"),
         "chain.reverse" => format!("[[chain]]\nname = \"c\"\n[chain.reverse]\n{line}\n"),
         "chain.outbound" => format!("[[chain]]\nname = \"c\"\n[[chain.outbound]]\n{line}\n"),
         "rule.match" => format!("[[rule]]\nname = \"r\"\n[rule.match]\n{line}\n"),

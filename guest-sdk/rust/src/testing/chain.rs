@@ -1,10 +1,13 @@
 //! Chains of several stages on a fake node: [`Chain`].
 
+mod branch;
+
 use core::any::{Any, type_name};
 use std::collections::VecDeque;
 
-use pinion_abi::{MESSAGE_ETHERTYPE, OUTPUTS_MAX, RX_REPLY};
+use pinion_abi::{OUTPUTS_MAX, RX_REPLY};
 
+use self::branch::{Branch, is_message};
 use super::slots::Described;
 use super::{Harness, LoopHarness, Outcome, Verdict, direction_flag};
 use crate::headers::Headers;
@@ -15,7 +18,8 @@ use crate::{Direction, Function, InitError, Looping};
 ///
 /// The first output of a stage leads to the next one, and that of the last stage out of the node: by the chain's
 /// [egress](Chain::egress), or else by the port by which the frame came. A reply leaves by the port by which its frame came. Further
-/// outputs lead where [`Chain::output`] says. With [`Chain::reverse`] the chain has a way back, as with `reverse` in a manifest.
+/// outputs lead where [`Chain::output`] says, and [`Chain::branch`] and [`Chain::entry`] choose by what is in a frame. With
+/// [`Chain::reverse`] the chain has a way back, as with `reverse` in a manifest.
 ///
 /// ```
 /// use pinion_sdk::headers::Headers;
@@ -50,6 +54,7 @@ use crate::{Direction, Function, InitError, Looping};
 #[derive(Default)]
 pub struct Chain {
     stages: Vec<Stage>,
+    entry: Option<Branch>,
     egress: Option<u16>,
     way_back: Option<WayBack>,
 }
@@ -72,7 +77,7 @@ pub struct Departure {
 pub enum Exit {
     /// By the port with this index.
     Port(u16),
-    /// A stage dropped it.
+    /// A stage dropped it, or an edge that leads nowhere.
     Dropped,
     /// It came to a stage that had [finished](crate::finish) before.
     InstanceEnded,
@@ -87,12 +92,19 @@ pub enum Edge {
     Egress,
     /// Out of the node by the port with this index.
     Port(u16),
+    /// Nowhere: frames are dropped.
+    Drop,
 }
 
 struct Stage {
     harness: Box<dyn AnyHarness>,
-    /// Where the outputs from the second one on lead, as far as that is said.
-    outputs: Vec<(u16, Edge)>,
+    /// Where its outputs lead, as far as that is said.
+    outputs: Vec<(u16, Output)>,
+}
+
+enum Output {
+    To(Edge),
+    By(Branch),
 }
 
 struct WayBack {
@@ -100,6 +112,16 @@ struct WayBack {
     from: Vec<u16>,
     /// The port by which they leave.
     egress: u16,
+}
+
+impl WayBack {
+    /// Returns where a frame goes from a stage on the way back.
+    fn before(&self, stage: usize) -> Route {
+        match stage.checked_sub(1) {
+            Some(before) => Route::Stage(before, Direction::Backward),
+            None => Route::Exit(Exit::Port(self.egress)),
+        }
+    }
 }
 
 /// A packet on its way to a stage.
@@ -217,32 +239,110 @@ impl Chain {
     /// ```
     #[must_use]
     pub fn reverse(mut self, from: &[u16], egress: u16) -> Self {
+        self.assert_is_line("gets a way back", self.branches());
         self.way_back = Some(WayBack { from: from.to_vec(), egress });
         self
     }
 
-    /// Says where an output of a stage leads, in both directions of a chain with a way back. The first output, 0, leads to the next stage as
-    /// long as nothing else is said.
+    /// Says where an output of a stage leads. The first output, 0, leads to the next stage as long as nothing else is said.
+    ///
+    /// On the way back of a chain that has one, the first output and each that leads to a stage lead to the stage before. Other outputs lead
+    /// where they do forwards.
     ///
     /// # Panics
     ///
     /// If there is no such stage yet, if no stage has so many outputs, or if the output leads to the same stage or an earlier one.
     #[must_use]
     pub fn output(mut self, stage: usize, output: u16, to: Edge) -> Self {
+        if let Edge::Stage(to) = to {
+            assert!(to > stage, "stage {stage} cannot lead to stage {to}: a chain has no loops");
+        }
+        self.set_output(stage, output, Output::To(to));
+        self
+    }
+
+    /// Says that an output of a stage branches, as one with `branch` in a manifest does: the node, and not the function, chooses where each
+    /// frame goes. `matched` stands for the manifest's matches: it returns where a frame goes by its bytes, and `None` for the default. It gets
+    /// no [messages](crate::Message) and nothing about [flows](crate::outbound), as these take the default.
+    ///
+    /// ```
+    /// use pinion_sdk::headers::Headers;
+    /// use pinion_sdk::testing::{Chain, Edge, Exit, Frame};
+    /// use pinion_sdk::{InitError, Packet, PacketFunction};
+    ///
+    /// struct Pass;
+    ///
+    /// impl PacketFunction for Pass {
+    ///     fn init(_config: &[u8]) -> Result<Self, InitError> {
+    ///         Ok(Self)
+    ///     }
+    ///
+    ///     fn handle(&mut self, packet: Packet<'_>) {
+    ///         packet.send();
+    ///     }
+    /// }
+    ///
+    /// let is_dns = |frame: &[u8]| Headers::of(frame).is_ok_and(|it| it.ports.is_some_and(|ports| ports.destination == 53));
+    /// let mut chain = Chain::new().stage::<Pass>(b"").unwrap();
+    /// chain = chain.branch(0, 0, Edge::Drop, move |frame| is_dns(frame).then_some(Edge::Port(1)));
+    /// let [dns, other] = ["10.0.0.2:53", "10.0.0.2:54"].map(|to| Frame::udp("10.0.0.1:5000", to).bytes());
+    /// let exits: Vec<Exit> = chain.deliver(&[&dns, &other]).iter().map(|left| left.exit).collect();
+    /// assert_eq!(exits, [Exit::Port(1), Exit::Dropped]);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If there is no such stage yet, if no stage has so many outputs, or if the chain has a way back. Later, if it leads a frame to the same
+    /// stage or an earlier one.
+    #[must_use]
+    pub fn branch(
+        mut self,
+        stage: usize,
+        output: u16,
+        default: Edge,
+        matched: impl Fn(&[u8]) -> Option<Edge> + 'static,
+    ) -> Self {
+        self.assert_is_line("branches", self.way_back.is_some());
+        self.set_output(stage, output, Output::By(Branch::new(default, matched)));
+        self
+    }
+
+    /// Says by which stage each frame enters, or that it is dropped, as `entry` in a manifest does. `matched` is as for [`Chain::branch`], and
+    /// what it leaves to the default, as messages, enters there. A frame that is dropped here departs from stage 0.
+    ///
+    /// # Panics
+    ///
+    /// If the chain has a way back. Later, if it leads a frame to a stage that is not there, or out of the chain.
+    #[must_use]
+    pub fn entry(mut self, default: Edge, matched: impl Fn(&[u8]) -> Option<Edge> + 'static) -> Self {
+        self.assert_is_line("branches", self.way_back.is_some());
+        self.entry = Some(Branch::new(default, matched));
+        self
+    }
+
+    fn branches(&self) -> bool {
+        let outputs = || self.stages.iter().flat_map(|stage| &stage.outputs);
+        self.entry.is_some() || outputs().any(|(_, leads)| matches!(leads, Output::By(_)))
+    }
+
+    fn assert_is_line(&self, what: &str, is_other: bool) {
+        assert!(
+            !is_other,
+            "the chain {what}: here a chain has branches or a way back, and not both, as only a node knows the way back"
+        );
+    }
+
+    fn set_output(&mut self, stage: usize, output: u16, leads: Output) {
         let count = self.stages.len();
         assert!(
             output < OUTPUTS_MAX,
             "a stage has at most {OUTPUTS_MAX} outputs, from 0 on, and {output} is none of them"
         );
-        if let Edge::Stage(to) = to {
-            assert!(to > stage, "stage {stage} cannot lead to stage {to}: a chain has no loops");
-        }
         let Some(from) = self.stages.get_mut(stage) else {
             panic!("there are {count} stages, and none has the index {stage}")
         };
         from.outputs.retain(|(known, _)| *known != output);
-        from.outputs.push((output, to));
-        self
+        from.outputs.push((output, leads));
     }
 
     /// Delivers frames from port 0, and moves them and what the stages make through the chain, until none moves any more. Returns how they
@@ -262,13 +362,22 @@ impl Chain {
     /// As [`Chain::deliver`], or if the chain has no stage.
     pub fn deliver_from(&mut self, port: u16, frames: &[&[u8]]) -> Vec<Departure> {
         let last = self.stages.len().checked_sub(1).expect("a chain has at least one stage");
-        let moving = frames.iter().enumerate().map(|(number, frame)| {
+        let (mut moving, mut departures) = (VecDeque::new(), Vec::new());
+        for (number, frame) in frames.iter().enumerate() {
             let is_backward = !is_message(frame) && self.comes_from_behind(port);
-            let (stage, direction) = if is_backward { (last, Direction::Backward) } else { (0, Direction::Forward) };
-            Moving { stage, port, direction, frame: Some(number), bytes: frame.to_vec() }
-        });
-        let moving = moving.collect();
-        self.settle(moving)
+            let route = match &self.entry {
+                _ if is_backward => Route::Stage(last, Direction::Backward),
+                Some(entry) => self.enter(entry.edge_of(frame)),
+                None => Route::Stage(0, Direction::Forward),
+            };
+            let (frame, bytes) = (Some(number), frame.to_vec());
+            match route {
+                Route::Stage(stage, direction) => moving.push_back(Moving { stage, port, direction, frame, bytes }),
+                Route::Exit(exit) => departures.push(Departure { frame, stage: 0, exit, bytes }),
+            }
+        }
+        departures.extend(self.settle(moving));
+        departures
     }
 
     /// Lets time pass, and calls each stage, or ends its wait, at its deadlines within it. Returns how packets left the chain.
@@ -350,26 +459,25 @@ impl Chain {
     ) {
         let frame = verdict.frame.and_then(|at| frames.get(at).copied().flatten());
         let (port, direction) = (verdict.ingress_port, verdict.direction.unwrap_or(Direction::Forward));
-        let route = self.route(stage, verdict.outcome, port, direction, is_message(&verdict.bytes));
         let mut bytes = verdict.bytes;
         if verdict.completes_checksums
             && let Ok(headers) = Headers::of_part(&bytes)
         {
             headers.recompute_checksums(&mut bytes).expect("the headers are this frame's");
         }
-        match route {
+        match self.route(stage, verdict.outcome, port, direction, &bytes) {
             Route::Stage(stage, direction) => moving.push_back(Moving { stage, port, direction, frame, bytes }),
             Route::Exit(exit) => departures.push(Departure { frame, stage, exit, bytes }),
         }
     }
 
-    fn route(&self, stage: usize, outcome: Outcome, port: u16, direction: Direction, is_message: bool) -> Route {
+    fn route(&self, stage: usize, outcome: Outcome, port: u16, direction: Direction, frame: &[u8]) -> Route {
         match outcome {
-            Outcome::Sent => self.along(stage, 0, port, direction),
-            Outcome::SentTo(output) => self.along(stage, output, port, direction),
-            Outcome::Replied if self.way_back.is_some() && !is_message => {
+            Outcome::Sent => self.along(stage, 0, port, direction, frame),
+            Outcome::SentTo(output) => self.along(stage, output, port, direction, frame),
+            Outcome::Replied if self.way_back.is_some() && !is_message(frame) => {
                 let towards = if self.comes_from_behind(port) { Direction::Forward } else { Direction::Backward };
-                match self.along(stage, 0, port, towards) {
+                match self.along(stage, 0, port, towards, frame) {
                     through @ Route::Stage(..) => through,
                     Route::Exit(_) => Route::Exit(Exit::Port(port)),
                 }
@@ -380,26 +488,61 @@ impl Chain {
         }
     }
 
-    /// Returns where an output leads in a direction.
-    fn along(&self, stage: usize, output: u16, port: u16, direction: Direction) -> Route {
-        let egress = || Route::Exit(Exit::Port(self.egress.unwrap_or(port)));
-        let said = self.stages[stage].outputs.iter().find(|(known, _)| *known == output).map(|(_, edge)| *edge);
-        match (said, &self.way_back) {
-            (_, Some(way_back)) if output == 0 && direction == Direction::Backward => match stage.checked_sub(1) {
-                Some(before) => Route::Stage(before, direction),
-                None => Route::Exit(Exit::Port(way_back.egress)),
-            },
-            (Some(Edge::Stage(next)), _) if next < self.stages.len() => Route::Stage(next, direction),
-            (Some(Edge::Stage(next)), _) => {
-                panic!("output {output} of stage {stage} leads to stage {next}, which is not there")
+    /// Returns where an edge of the entrance leads a frame.
+    fn enter(&self, edge: Edge) -> Route {
+        match edge {
+            Edge::Stage(stage) if stage >= self.stages.len() => {
+                panic!("the entry leads to stage {stage}, which is not there")
             }
-            (Some(Edge::Port(port)), _) => Route::Exit(Exit::Port(port)),
-            (Some(Edge::Egress), _) => egress(),
-            (None, _) if output == 0 && stage + 1 < self.stages.len() => Route::Stage(stage + 1, direction),
-            (None, _) if output == 0 => egress(),
-            (None, _) => {
+            Edge::Stage(stage) => Route::Stage(stage, Direction::Forward),
+            Edge::Drop => Route::Exit(Exit::Dropped),
+            Edge::Egress | Edge::Port(_) => {
+                panic!(
+                    "the entry leads out of the chain: packets pass at least one stage, so name a stage or Edge::Drop"
+                )
+            }
+        }
+    }
+
+    /// Returns where an output leads in a direction.
+    fn along(&self, stage: usize, output: u16, port: u16, direction: Direction, frame: &[u8]) -> Route {
+        let said = self.stages[stage].outputs.iter().find(|(known, _)| *known == output);
+        let edge = match said.map(|(_, leads)| leads) {
+            Some(Output::To(edge)) => *edge,
+            Some(Output::By(branch)) => branch.edge_of(frame),
+            None if output == 0 && stage + 1 < self.stages.len() => Edge::Stage(stage + 1),
+            None if output == 0 => Edge::Egress,
+            None => {
                 panic!("stage {stage} sent to output {output}, which leads nowhere: say where by Chain::output")
             }
+        };
+        match (edge, &self.way_back) {
+            (_, Some(way_back)) if output == 0 && direction == Direction::Backward => way_back.before(stage),
+            (Edge::Stage(_), Some(way_back)) if direction == Direction::Backward => way_back.before(stage),
+            (edge, _) => self.onwards(stage, output, edge, port, direction),
+        }
+    }
+
+    /// Returns where an edge leads a frame from an output that leads the same way in both directions.
+    fn onwards(&self, stage: usize, output: u16, edge: Edge, port: u16, direction: Direction) -> Route {
+        match edge {
+            Edge::Stage(next) if next >= self.stages.len() => {
+                panic!("output {output} of stage {stage} leads to stage {next}, which is not there")
+            }
+            Edge::Stage(next) if next <= stage => {
+                panic!("stage {stage} cannot lead to stage {next}: a chain has no loops")
+            }
+            edge => self.follow(edge, port, direction),
+        }
+    }
+
+    /// Returns where an edge leads a frame of this port.
+    fn follow(&self, edge: Edge, port: u16, direction: Direction) -> Route {
+        match edge {
+            Edge::Stage(stage) => Route::Stage(stage, direction),
+            Edge::Egress => Route::Exit(Exit::Port(self.egress.unwrap_or(port))),
+            Edge::Port(port) => Route::Exit(Exit::Port(port)),
+            Edge::Drop => Route::Exit(Exit::Dropped),
         }
     }
 
@@ -454,8 +597,4 @@ impl<F: Looping> AnyHarness for LoopHarness<F> {
     fn due_ns(&self) -> Option<u64> {
         self.due_ns()
     }
-}
-
-fn is_message(frame: &[u8]) -> bool {
-    frame.get(12..14) == Some(&MESSAGE_ETHERTYPE.to_be_bytes()[..])
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use pinion_control::model::{self, ModuleName};
 use pinion_gateway::id::ChainGeneration;
 use pinion_mma::id::WorkerIndex;
-use pinion_mma::ways::direction::Sides;
-use pinion_mma::wiring::{Backpressure, Edge};
+use pinion_mma::wiring::Backpressure;
 
 use crate::fwp::instance_states::TemplateLife;
 use crate::fwp::template::Template;
+use crate::launcher::active_chains::graph::Graph;
 use crate::launcher::cache::CacheSize;
 use crate::launcher::granted_objects::StageGrants;
 use crate::launcher::loaded_templates::{ChainTemplates, LoadedTemplate};
@@ -32,23 +32,6 @@ pub(super) const SLOW_REST_FACTOR: u32 = 4;
 /// A cache may exceed its wanted size by one part in so many.
 const SURPLUS_SHARE: u32 = 4;
 
-/// Where an output of a stage leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hop {
-    /// To another stage of the same instance.
-    Stage(usize),
-    /// Out of the node, along this edge.
-    Exit(Edge),
-}
-
-/// The way back through a chain.
-pub struct WayBack {
-    /// By stage: where its outputs lead on the way back.
-    pub outputs: Vec<Vec<Hop>>,
-    /// The ports on which packets that go forth arrive, and those on which packets that go back arrive.
-    pub sides: Sides,
-}
-
 /// The number of a chain's version, unique among all chains. A later version has a greater number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Edition(pub(super) u64);
@@ -67,9 +50,8 @@ pub struct ChainEntry {
     pub(super) templates: ChainTemplates,
     /// What keeps them loaded.
     pub(super) loaded: Vec<Arc<LoadedTemplate>>,
-    /// By stage: where its outputs lead.
-    pub(super) outputs: Vec<Vec<Hop>>,
-    pub(super) way_back: Option<WayBack>,
+    /// Where its entrances and the outputs of its stages lead.
+    pub(in crate::launcher) graph: Graph,
     /// The accounts to which the memory of its FWPs is charged.
     pub memory: MemoryAccounts,
     /// The scheduling parameters of its FWPs.
@@ -118,18 +100,6 @@ impl ChainEntry {
         if self.templates.is_empty() { TemplateLife::Object } else { TemplateLife::Template }
     }
 
-    /// Returns where the outputs of a stage lead.
-    #[must_use]
-    pub fn outputs(&self, stage: usize) -> &[Hop] {
-        &self.outputs[stage]
-    }
-
-    /// Returns the way back through the chain, if it has one.
-    #[must_use]
-    pub fn way_back(&self) -> Option<&WayBack> {
-        self.way_back.as_ref()
-    }
-
     /// Returns what state the FWPs of a stage may use.
     #[must_use]
     pub fn state(&self, stage: usize) -> &Grants {
@@ -142,13 +112,15 @@ impl ChainEntry {
         &self.granted[stage]
     }
 
-    /// Returns what happens to frames for a stage without a free slot. Only the first stage gets frames from the gateway, so only it holds
-    /// any; frames for the others wait in the stage before.
+    /// Returns what happens to frames for a stage without a free slot. Only stages by which frames enter get some from the gateway, so only
+    /// these hold any; frames for the others wait in the stage before.
     #[must_use]
     pub fn backpressure(&self, stage: usize) -> Backpressure {
         match self.spec.hold_frames {
             0 => Backpressure::Drop,
-            frames => Backpressure::Hold { frames_max: if stage == 0 { frames as usize } else { 0 } },
+            frames => {
+                Backpressure::Hold { frames_max: if self.spec.is_entered_by(stage) { frames as usize } else { 0 } }
+            }
         }
     }
 

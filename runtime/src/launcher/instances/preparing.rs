@@ -13,7 +13,7 @@ use pinion_gateway::id::{ChainIndex, InstanceId};
 use pinion_gateway::messages::Command;
 use pinion_mma::id::{FwpId, TenantIndex, WorkerIndex};
 use pinion_mma::mover::MmaCommand;
-use pinion_mma::wiring::{Edge, Endpoint, Wiring};
+use pinion_mma::wiring::Endpoint;
 
 use super::replacing::Replacement;
 use super::{Instance, Instances};
@@ -23,7 +23,7 @@ use crate::fwp::instance_states::{Life, Step};
 use crate::fwp::{Fwp, NewFwpSite, Preparation, Progress};
 use crate::instruments::activation::InstanceActivation;
 use crate::instruments::log::Origin;
-use crate::launcher::active_chains::{ChainEntry, Edition, Hop};
+use crate::launcher::active_chains::{ChainEntry, Edition};
 use crate::launcher::granted_objects::StageGrants;
 use crate::launcher::steps::Steps;
 use crate::reports::status_table::{FwpEntry, InstanceEntry};
@@ -153,7 +153,8 @@ impl Instances {
             self.places.take(stages).ok_or_else(|| PrepareError::Failed("there is no free FWP index".to_owned()))?;
         self.shares.take(chain.owner().tenant, stages as u32);
         self.lines.keep_alives.begin(&ids);
-        let activation = InstanceActivation::new(&self.lines.workers[worker.0].activations, ids[0], stages);
+        let activations = &self.lines.workers[worker.0].activations;
+        let activation = InstanceActivation::new(activations, ids[0], stages, chain.graph.entered_by());
         Ok(UnderWay {
             chain: index,
             edition: chain.edition,
@@ -192,7 +193,7 @@ impl Instances {
             self.lines.workers[worker.0].commands.command(WorkerCommand::Adopt(fwp));
             self.mma_of(ids[0]).command(MmaCommand::Attach(endpoint));
         }
-        let way_back = chain.way_back().map(|way_back| WayBack { last: ids[ids.len() - 1], from: way_back.sides.back });
+        let way_back = chain.graph.back().map(|from| WayBack { last: ids[ids.len() - 1], from });
         let entrance = EntryFwp { first: ids[0], way_back };
         let limit = self.source_limit(chain.owner().tenant, ids.len() as u32);
         self.lines.gateway.command(Command::Ready { chain: index, instance: id, entrance, limit });
@@ -258,16 +259,7 @@ impl Instances {
 
     fn begin_stage(&self, chain: &ChainEntry, stage: usize, under_way: &UnderWay) -> Preparation {
         let UnderWay { worker, ids, activation, .. } = under_way;
-        let edge = |hop: &Hop| match *hop {
-            Hop::Stage(stage) => Edge::Fwp(ids[stage]),
-            Hop::Exit(edge) => edge,
-        };
-        let edges = |hops: &[Hop]| hops.iter().map(edge).collect();
-        let outputs = edges(chain.outputs(stage));
-        let wiring = match chain.way_back() {
-            Some(way_back) => Wiring::both_ways(outputs, edges(&way_back.outputs[stage]), way_back.sides),
-            None => Wiring::new(outputs, chain.backpressure(stage)),
-        };
+        let wiring = chain.graph.wiring(stage, ids, chain.backpressure(stage));
         let terms = chain.terms.on_worker(worker.0);
         let StageGrants { keys, models, .. } = chain.granted(stage);
         let port = self.lines.workers[worker.0].offload.as_ref();

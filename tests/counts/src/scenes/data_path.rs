@@ -3,13 +3,16 @@
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
 use pinion_gateway::port::BufferPool;
 use pinion_gateway::port::heap::HeapPool;
+use pinion_gateway::rules::{BranchConditions, Match};
 use pinion_mma::buffer::{Buffer, Frame};
 use pinion_mma::id::FwpId;
 use pinion_mma::link::{GatewayLink, Inbound, link};
 use pinion_mma::notify::doorbell::Doorbell;
+use pinion_mma::wiring::branch::{Branch, Conditions};
 use pinion_mma::wiring::{Edge, Wiring};
 
 use super::Scene;
@@ -51,6 +54,14 @@ pub(super) const SCENES: &[Scene] = &[
         steps: 1,
         run: forward,
     },
+    Scene {
+        name: "branch",
+        part: "mma",
+        what: "a packet to the next stage by its headers",
+        repetitions: 2_000,
+        steps: 1,
+        run: branch,
+    },
 ];
 
 /// A datagram that the packet filter lets pass.
@@ -74,20 +85,50 @@ impl Rig {
             let next = FwpId { index: index + 1, generation: 0 };
             if is_chained && index.is_multiple_of(2) { Edge::Fwp(next) } else { Edge::EgressWhereItCame }
         };
-        let mut rig = Self::new(templates, "packet_filter", FWPS, edge);
-        rig.step += u32::from(is_chained);
-        // Each has had a packet once.
-        for _ in 0..FWPS / rig.step {
-            rig.inject([passing()]);
-            rig.finish();
+        let rig = Self::new(templates, "packet_filter", FWPS, edge);
+        rig.warm(1 + u32::from(is_chained))
+    }
+
+    /// Makes it with pairs of FWPs, of which the first leads to the second by the third match of a branch.
+    fn branching(templates: &Path) -> Self {
+        let to_port = |protocol, port| Match {
+            protocol: Some(protocol),
+            destination_ports: Some(port..=port),
+            ..Match::default()
+        };
+        let conditions: Arc<dyn Conditions> =
+            Arc::new(BranchConditions::new(&[to_port(6, 80), to_port(17, 123), to_port(17, 53)]));
+        let out = Edge::EgressWhereItCame;
+        let wiring = |index: u32| {
+            let next = Edge::Fwp(FwpId { index: index + 1, generation: 0 });
+            let branch = Branch::new(Arc::clone(&conditions), vec![out, out, next], out);
+            if index.is_multiple_of(2) {
+                Wiring::to(Edge::Branch(0)).with_branches(vec![branch])
+            } else {
+                Wiring::to(out)
+            }
+        };
+        Self::wired(templates, "packet_filter", FWPS, wiring).warm(2)
+    }
+
+    /// Gives each FWP a packet once. From then on every `step`th one gets them from the gateway.
+    fn warm(mut self, step: u32) -> Self {
+        self.step = step;
+        for _ in 0..FWPS / step {
+            self.inject([passing()]);
+            self.finish();
         }
-        rig
+        self
     }
 
     /// Makes it with so many FWPs of a function, each with this way out.
     pub(super) fn new(templates: &Path, function: &str, fwps: u32, edge: impl Fn(u32) -> Edge) -> Self {
+        Self::wired(templates, function, fwps, |index| Wiring::to(edge(index)))
+    }
+
+    fn wired(templates: &Path, function: &str, fwps: u32, wiring: impl Fn(u32) -> Wiring) -> Self {
         let mut house = House::new(templates, function, fwps);
-        let prepared: Vec<_> = (0..fwps).map(|index| house.prepare(index, Wiring::to(edge(index)))).collect();
+        let prepared: Vec<_> = (0..fwps).map(|index| house.prepare(index, wiring(index))).collect();
         let (mut gateway, mma_link) = link(BUFFERS, Doorbell::default(), Doorbell::default());
         let movers = Movers::new(&mut house, fwps, mma_link);
         prepared.into_iter().for_each(|prepared| movers.add(prepared));
@@ -162,6 +203,10 @@ fn until_the_turn_is_over(rig: &mut Rig) {
 
 fn egress(templates: &Path, scene: &Scene) {
     step(scene, Rig::chained(templates, false), 1, until_the_turn_is_over, Rig::run_mma);
+}
+
+fn branch(templates: &Path, scene: &Scene) {
+    step(scene, Rig::branching(templates), 1, until_the_turn_is_over, Rig::run_mma);
 }
 
 fn forward(templates: &Path, scene: &Scene) {

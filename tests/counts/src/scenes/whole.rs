@@ -11,7 +11,7 @@ use pinion_gateway::invoke::FunctionRef;
 use pinion_gateway::rules::Policy;
 use pinion_mma::id::FwpId;
 use pinion_mma::wiring::{Edge, Wiring};
-use pinion_runtime::instruments::activation::{Activations, InstanceActivation};
+use pinion_runtime::instruments::activation::{Activations, EntryStage, InstanceActivation};
 
 use super::Scene;
 use super::frames::datagram;
@@ -64,7 +64,7 @@ impl Rig {
     /// Adds an instance that waits for a client.
     fn add(&mut self, index: u32) {
         let id = FwpId { index, generation: 0 };
-        let activation = InstanceActivation::new(&self.activations, id, 1).of_stage(0);
+        let activation = InstanceActivation::new(&self.activations, id, 1, EntryStage::EitherEnd).of_stage(0);
         let prepared = self.house.prepare_timed(index, Wiring::to(Edge::EgressWhereItCame), activation);
         self.movers.add(prepared);
         self.movers.settle();
