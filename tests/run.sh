@@ -9,7 +9,7 @@ alone=(gate)
 # Programs of which only one runs at a time: their tour has one name for all.
 in_turn=(book tour)
 # Programs that take longest, and therefore begin first.
-long=(http_server bad_network c_guests dev middlebox_chains differential library go_guests tenant isolation chains)
+long=(http_server command_line control_plane bad_network c_guests dev middlebox_chains differential library go_guests tenant isolation chains)
 # No program takes half as long, even beside others.
 limit_s=1200
 

@@ -1,13 +1,10 @@
 //! HTTP/2 requests as clients in other languages write them, byte by byte. They are answered whatever their authority
 //! is.
-#![forbid(unsafe_code)]
-
-mod support;
 
 use std::path::Path;
 use std::time::Duration;
 
-use support::Served;
+use crate::support::Served;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 

@@ -1,15 +1,13 @@
 //! Changes that are made at the same time, over a real Unix socket, with a fake data plane.
 
-mod support;
-
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{Served, demo, echo_chain, named, wasm};
 use pinion_control::Client;
 use pinion_control::client::ClientError;
 use pinion_control::control::{ApplyRequest, Changed, NamedUpload};
 use pinion_control::model::{Digest, ObjectRef};
-use support::{Served, demo, echo_chain, named, wasm};
 use tokio::task::JoinHandle;
 use tonic::Code;
 

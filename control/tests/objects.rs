@@ -1,20 +1,18 @@
 //! Keys and models over a real Unix socket, with a fake data plane.
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use crate::support::{Served, TestNode, demo, echo_chain, named, wasm};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, BuildTime, ChangeOptions, NamedUpload, Settings, UploadedKey};
 use pinion_control::model::{Author, Chain, Digest, KeyName, ModelName, ObjectRef, TenantName};
 use pinion_control::pem::Pem;
 use pinion_control::{Client, Control, Store, proto};
 use rcgen::{KeyPair, PublicKeyData};
-use support::{Served, TestNode, demo, echo_chain, named, wasm};
 use tonic::Code;
 
 const SECRET: &str = "keys.secret";

@@ -1,18 +1,16 @@
 //! A node whose store has a damaged object: it starts without the object, says so, and takes the object again.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::support::{TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use pinion_control::control::{ApplyRequest, UploadKind};
 use pinion_control::model::Digest;
 use pinion_control::store::UPLOAD_LIFETIME;
 use pinion_control::{Control, Store};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use support::{TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 
 const OBJECTS: TableDefinition<(u8, &str, &str), &[u8; 32]> = TableDefinition::new("objects");
 const CONTENTS: TableDefinition<&[u8; 32], &[u8]> = TableDefinition::new("contents");

@@ -1,7 +1,5 @@
 //! Revisions over a real Unix socket, with a fake data plane: expected revisions, dry runs, and returns to earlier ones.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
@@ -9,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, ChangeOptions, Settings, UploadKind};
 use pinion_control::model::{
@@ -16,7 +15,6 @@ use pinion_control::model::{
 };
 use pinion_control::{Client, Control, Store};
 use proptest::prelude::*;
-use support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use tonic::Code;
 
 fn refused<T: Debug>(result: Result<T, ClientError>) -> (Code, String) {

@@ -1,13 +1,12 @@
 //! Tests of the control plane over a real Unix socket, with a fake data plane.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, BuildTime};
 use pinion_control::manifest::Bundle;
@@ -15,7 +14,6 @@ use pinion_control::model::{Branch, Case, Chain, Digest, Files, Match, ObjectRef
 use pinion_control::node::Call;
 use pinion_control::socket::ServeError;
 use pinion_control::{Client, Control, Server, Store, proto};
-use support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use tonic::Code;
 
 /// Uploads module `m` and applies a chain of it with rule `ping`.

@@ -1,17 +1,15 @@
 //! Tests of tenants as objects: over the API, across restarts, and as the node's configuration has them.
 
-mod support;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, Changed, ControlError, IfFull, Settings, UploadKind};
 use pinion_control::model::{Chain, Digest, ObjectRef, Tenant, TenantName};
 use pinion_control::node::Call;
 use pinion_control::{Client, Control, Store};
-use support::{Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
 use tonic::Code;
 
 fn tenants_only(tenants: Vec<Tenant>) -> ApplyRequest {
@@ -33,7 +31,7 @@ fn effects(changed: &Changed) -> Vec<String> {
 async fn apply_all(client: &mut Client, tenant: Tenant) -> Result<Changed, ClientError> {
     let digest = client.upload(&demo(), wasm("m")).await?;
     let mut rule = rule_to_echo("ping", "10.77.0.2");
-    rule.matcher.port = Some(support::PORT.parse().unwrap());
+    rule.matcher.port = Some(crate::support::PORT.parse().unwrap());
     let request = ApplyRequest {
         tenants: vec![tenant],
         modules: vec![named("m", digest)],
@@ -51,7 +49,7 @@ async fn a_tenant_is_applied_with_its_objects_listed_kept_across_a_restart_and_d
     let tenant = Tenant {
         weight: 5,
         memory_mib: Some(64),
-        ports: [support::PORT.parse().unwrap()].into(),
+        ports: [crate::support::PORT.parse().unwrap()].into(),
         ..Tenant::new(demo())
     };
     let changed = apply_all(&mut client, tenant.clone()).await.unwrap();

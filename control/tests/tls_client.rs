@@ -1,22 +1,18 @@
 //! Tests of the client over TCP with mutual TLS.
 
-mod support;
-#[path = "support/tls.rs"]
-mod tls;
-
 use std::convert::Infallible;
 use std::fs;
 use std::future::{Ready, ready};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 
+use crate::support::{Served, demo, wasm};
+use crate::tls::{NodeFiles, TlsEnd};
 use pinion_control::Client;
 use pinion_control::client::{ClientError, CredentialsError, NodeAddress, RemoteNode};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
-use support::{Served, demo, wasm};
-use tls::{NodeFiles, TlsEnd};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;

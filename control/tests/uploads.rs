@@ -1,15 +1,13 @@
 //! What one tenant may upload, over a real Unix socket, with a fake data plane.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::support::{Served, TestNode, demo, named, wasm};
 use pinion_control::client::ClientError;
 use pinion_control::control::{ApplyRequest, IfFull, UploadKind};
 use pinion_control::model::{Digest, ModuleName, RevisionFilter, Tenant, TenantName, UPLOADS_MAX};
 use pinion_control::{Client, Control, Store};
-use support::{Served, TestNode, demo, named, wasm};
 use tonic::Code;
 
 /// Returns what a tenant has of its uploads, and how often it was refused more.

@@ -1,16 +1,13 @@
 //! Tests of the built `pinion` command against a control plane with a fake data plane.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Served, wasm};
 use pinion_control::journal::{Level, LogLine, Origin};
-use support::{Served, wasm};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 

@@ -1,18 +1,13 @@
 //! Tests of contexts: which node a command uses, as whom, and for which tenant.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-#[path = "../../tests/support/tls.rs"]
-mod tls;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Output;
 
+use crate::support::{Served, wasm};
+use crate::tls::{NodeFiles, TlsEnd};
 use serde_json::Value;
-use support::{Served, wasm};
-use tls::{NodeFiles, TlsEnd};
 use tokio::process::Command;
 
 /// The home of a user: a folder with the file of contexts, a CA and manifests.

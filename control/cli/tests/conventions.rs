@@ -1,13 +1,10 @@
 //! Tests of what all commands have in common: the tenant that they mean, errors, exit statuses, and help.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::process::Output;
 
+use crate::support::{Served, wasm};
 use serde_json::{Value, json};
-use support::{Served, wasm};
 use tokio::process::Command;
 
 /// A manifest that names no tenant.

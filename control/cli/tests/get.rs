@@ -1,14 +1,11 @@
 //! Tests of `pinion get`: how objects are named, and its outputs.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+use crate::support::{Served, wasm};
 use serde_json::Value;
-use support::{Served, wasm};
 use tokio::process::Command;
 
 const MANIFEST: &str = r#"version = "pinion.v1"

@@ -1,14 +1,11 @@
 //! Tests of what the built `pinion` command does with keys and models, against a control plane with a fake data plane.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::process::Output;
 
+use crate::support::{Served, wasm};
 use pinion_control::model::Digest;
 use rcgen::{KeyPair, PublicKeyData};
-use support::{Served, wasm};
 use tokio::process::Command;
 
 const MANIFEST: &str = r#"version = "pinion.v1"

@@ -1,13 +1,10 @@
 //! Tests of what the built `pinion` command does with revisions, against a control plane with a fake data plane.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::process::{Output, Stdio};
 use std::sync::atomic::Ordering;
 
-use support::{Served, wasm};
+use crate::support::{Served, wasm};
 use tokio::process::Command;
 
 const MANIFEST: &str = r#"version = "pinion.v1"

@@ -1,16 +1,13 @@
 //! Tests of the built `pinion store` commands, with stores that a control plane with a fake data plane has written.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::{Served, demo, echo_chain, named, rule_to_echo, wasm};
 use pinion_control::Client;
 use pinion_control::control::ApplyRequest;
 use pinion_control::model::Digest;
-use support::{Served, demo, echo_chain, named, rule_to_echo, wasm};
 
 fn pinion(arguments: &[&Path]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pinion")).arg("store").args(arguments).output().unwrap()

@@ -1,12 +1,9 @@
 //! Tests of what the built `pinion` command does with tenants, against a control plane with a fake data plane.
 
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::process::Output;
 
-use support::Served;
+use crate::support::Served;
 use tokio::process::Command;
 
 const TENANTS: &str = r#"version = "pinion.v1"
@@ -98,7 +95,7 @@ async fn tenants_are_applied_listed_described_and_deleted() {
 async fn tenants_and_their_objects_are_applied_as_one_change_and_judged_together() {
     let served = Served::start().await;
     let tenants = write(&served, "tenants.toml", TENANTS);
-    fs::write(served.folder.path().join("echo.wasm"), support::wasm("echo")).unwrap();
+    fs::write(served.folder.path().join("echo.wasm"), crate::support::wasm("echo")).unwrap();
     let objects = "version = \"pinion.v1\"\ntenant = \"lab\"\n[[module]]\nname = \"echo\"\npath = \"echo.wasm\"\n\
                    [[chain]]\nname = \"echo\"\n[[chain.stage]]\nmodule = \"echo\"\n\
                    [[rule]]\nname = \"ping\"\npolicy = \"shared\"\nchain = \"echo\"\n";

@@ -14,9 +14,9 @@ use rcgen::KeyPair;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::authority::{ADMIN, OPERATOR, RIVAL, VIEWER};
-use crate::calls::call;
-use crate::served::{Remote, limits};
+use super::authority::{ADMIN, OPERATOR, RIVAL, VIEWER};
+use super::calls::call;
+use super::served::{Remote, limits};
 use crate::support::wasm;
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";

@@ -10,7 +10,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use crate::served::PATIENCE;
+use super::served::PATIENCE;
 
 #[derive(Default)]
 struct Raw;

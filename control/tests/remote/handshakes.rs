@@ -8,9 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Code;
 
-use crate::authority::{ADMIN, Authority, Identity, OPERATOR, VIEWER};
-use crate::calls::{begin, call, until_ok};
-use crate::served::{PATIENCE, Remote, config_of, limits, tls};
+use super::authority::{ADMIN, Authority, Identity, OPERATOR, VIEWER};
+use super::calls::{begin, call, until_ok};
+use super::served::{PATIENCE, Remote, config_of, limits, tls};
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";
 /// An HTTP/2 client's first bytes: the preface, and settings.

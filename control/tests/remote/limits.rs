@@ -14,9 +14,9 @@ use tokio_stream::StreamExt;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::authority::{ADMIN, RIVAL, VIEWER};
-use crate::calls::{begin, call, endless, take, until_ok};
-use crate::served::{PATIENCE, Remote, config, limits};
+use super::authority::{ADMIN, RIVAL, VIEWER};
+use super::calls::{begin, call, endless, take, until_ok};
+use super::served::{PATIENCE, Remote, config, limits};
 use crate::support::wasm;
 
 const GET_STATUS: &str = "/pinion.v1.Control/GetStatus";

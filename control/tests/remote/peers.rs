@@ -9,7 +9,7 @@ use std::process::Command;
 
 use pinion_control::Client;
 
-use crate::served::PATIENCE;
+use super::served::PATIENCE;
 use crate::support::Served;
 
 /// Gives the path of the socket to a process of another user.
@@ -26,7 +26,7 @@ async fn a_user_who_is_neither_root_nor_the_nodes_own_is_closed_out_even_if_the_
     fs::set_permissions(served.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&served.socket, fs::Permissions::from_mode(0o666)).unwrap();
     let mut other = Command::new("/proc/self/exe");
-    other.args(["--exact", "peers::a_client_that_is_closed_out", "--ignored", "--nocapture"]);
+    other.args(["--exact", "remote::peers::a_client_that_is_closed_out", "--ignored", "--nocapture"]);
     other.env(SOCKET, &served.socket).current_dir("/").uid(NOBODY).gid(NOBODY);
     let output = tokio::task::spawn_blocking(move || other.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-use crate::authority::{Authority, Identity};
+use super::authority::{Authority, Identity};
 use crate::support::Served;
 
 /// How long a test waits for what should come at once.

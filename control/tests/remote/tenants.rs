@@ -6,9 +6,9 @@ use pinion_control::{Client, proto};
 use prost::Message;
 use tonic::Code;
 
-use crate::authority::{ADMIN, VIEWER};
-use crate::calls::{begin, call};
-use crate::served::{Remote, limits};
+use super::authority::{ADMIN, VIEWER};
+use super::calls::{begin, call};
+use super::served::{Remote, limits};
 use crate::support::{demo, named, wasm};
 
 const UNKNOWN: &str =
@@ -55,7 +55,7 @@ async fn callers_of_a_tenant_that_was_deleted_change_nothing_until_the_operator_
     let [admin, viewer] = [ADMIN, VIEWER].map(|uri| remote.authority.client(&[uri]));
     let (admin, viewer) = (remote.channel(&admin).await, remote.channel(&viewer).await);
     // It is told before it sends the bytes.
-    let refused = begin(&admin, "/pinion.v1.Control/UploadModule", crate::calls::endless(vec![upload])).await;
+    let refused = begin(&admin, "/pinion.v1.Control/UploadModule", super::calls::endless(vec![upload])).await;
     assert_eq!(
         refused.err().map(|it| (it.code(), it.message().to_owned())),
         Some((Code::PermissionDenied, UNKNOWN.into()))

@@ -1,6 +1,6 @@
 //! A fake data plane for tests of the layers above it: it moves no packet, and records its calls.
 
-#![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
+#![allow(dead_code, unreachable_pub)] // each test program uses a part of it
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

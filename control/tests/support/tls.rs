@@ -1,6 +1,6 @@
 //! A TLS end in front of a node's socket: it demands a certificate of each client, and forwards what admitted ones send.
 
-#![allow(dead_code, unreachable_pub)] // each test binary uses a part of it
+#![allow(dead_code, unreachable_pub)] // each test program uses a part of it
 
 use std::path::Path;
 use std::sync::Arc;

@@ -227,6 +227,19 @@ fn integration_tests() -> BTreeMap<String, PathBuf> {
 }
 
 #[test]
+fn where_a_package_has_one_test_program_every_file_of_its_tests_belongs_to_it() {
+    for package in ["control", "control/cli"] {
+        let tests = workspace().join(package).join("tests");
+        let main = fs::read_to_string(tests.join("main.rs")).unwrap();
+        let files = fs::read_dir(&tests).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|it| it == "rs") && !file.ends_with("main.rs")) {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            assert!(main.lines().any(|line| line == format!("mod {name};")), "{} runs in no program", file.display());
+        }
+    }
+}
+
+#[test]
 fn the_tests_and_files_that_the_specification_names_are_there() {
     let specification = fs::read_to_string(workspace().join("SPECIFICATION.md")).expect("a file of the workspace");
     let files = FOLDERS.iter().flat_map(|folder| sources(&workspace().join(folder)));

@@ -1,8 +1,5 @@
 //! Tests of who may call what over mutual TLS on TCP, and of how much callers may take, with a fake data plane.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod access;
 mod authority;
 mod calls;

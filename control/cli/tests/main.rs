@@ -1,0 +1,19 @@
+//! Tests of `pinion` as it is typed, against a control plane in the same process.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+#[path = "../../tests/support/tls.rs"]
+mod tls;
+
+mod cert;
+mod commands;
+mod contexts;
+mod conventions;
+mod functions;
+mod get;
+mod objects;
+mod revisions;
+mod store;
+mod tenants;
