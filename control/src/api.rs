@@ -19,12 +19,12 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use crate::access::{self, Charge, Guarded, own_part};
 use crate::control::{ApplyRequest, ChangeOptions, Control, ControlError, NamedUpload, UploadKind, UploadedKey};
 use crate::metrics::MetricFilter;
-use crate::model::{Effect, Key, Model, Module, ObjectRef, Outcome, TenantName};
+use crate::model::{Chain, DesiredState, Effect, Key, Label, Labelling, Model, Module, ObjectRef, Outcome, TenantName};
 use crate::node::{ChainInstanceStatus, FwpStatus};
 use crate::pem::Pem;
 use crate::proto;
 use crate::proto::control_server::ControlServer;
-use crate::wire::BadMessage;
+use crate::wire::{BadMessage, HasLabel};
 use lists::Ahead;
 use places::{ReportPlaces, SharedPlaces};
 pub(crate) use status::{is_marked_retryable, mark_retryable};
@@ -94,6 +94,22 @@ fn items<T: Send + 'static, M: 'static>(
     let messages: Box<dyn Iterator<Item = _> + Send> =
         Box::new(values.into_iter().map(move |value| Ok(message(value))));
     Response::new(tokio_stream::iter(messages))
+}
+
+/// As [`items`], of objects that may have labels.
+fn labelled_items<T, M>(desired: &DesiredState, objects: impl Iterator<Item = Arc<T>>) -> Response<Items<M>>
+where
+    T: Send + Sync + 'static,
+    M: HasLabel + for<'o> From<&'o T> + 'static,
+    ObjectRef: for<'o> From<&'o T>,
+{
+    let with_label = |object: Arc<T>| {
+        let label = desired.labels().get(&ObjectRef::from(&*object)).cloned();
+        (object, label)
+    };
+    items(objects.map(with_label), |(object, label): (Arc<T>, Option<Label>)| {
+        M::from(&*object).with_label(label.as_ref())
+    })
 }
 
 /// Returns whether a value passes a filter. An absent filter lets every value pass.
@@ -274,6 +290,7 @@ impl proto::control_server::Control for ControlService {
             chains: parse_all(request.chains)?,
             rules: parse_all(request.rules)?,
             deletes: parse_all(request.deletes)?,
+            labelling: labelling(request.label, request.take_over, request.prune_tenants)?,
             options: ChangeOptions { expected_revision: request.expected_revision, dry_run: request.dry_run },
         };
         let (author, dry_run) = (caller.author(), request.options.dry_run);
@@ -281,7 +298,7 @@ impl proto::control_server::Control for ControlService {
             self.with_place(caller.tenant(), charge, move |control| control.apply_as(&author, request)).await?;
         tracing::info!(%caller, version = changed.version, objects = changed.outcomes.len(), dry_run, "applied");
         let names_upload = |it: &ObjectRef| !matches!(it, ObjectRef::Tenant { .. } | ObjectRef::Rule { .. });
-        let ends_one = |it: Effect| matches!(it, Effect::Configured | Effect::Deleted);
+        let ends_one = |it: Effect| matches!(it, Effect::Configured | Effect::Deleted | Effect::Pruned);
         let replaces = |it: &Outcome| ends_one(it.effect) && names_upload(&it.object);
         if !dry_run && changed.outcomes.iter().any(replaces) {
             self.collect_garbage_later();
@@ -341,7 +358,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let modules = desired.modules().values();
         let modules = modules.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
-        Ok(items(modules.cloned(), |module| (&*module).into()))
+        Ok(labelled_items(&desired, modules.cloned()))
     }
 
     async fn list_uploads(
@@ -364,7 +381,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let keys = desired.keys().values();
         let keys = keys.filter(|k| passes(&tenant, k.tenant.clone()) && passes(&name, k.name.as_str()));
-        Ok(items(keys.cloned(), |key| (&*key).into()))
+        Ok(labelled_items(&desired, keys.cloned()))
     }
 
     async fn list_models(
@@ -376,7 +393,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let models = desired.models().values();
         let models = models.filter(|m| passes(&tenant, m.tenant.clone()) && passes(&name, m.name.as_str()));
-        Ok(items(models.cloned(), |model| (&*model).into()))
+        Ok(labelled_items(&desired, models.cloned()))
     }
 
     async fn list_chains(
@@ -385,10 +402,8 @@ impl proto::control_server::Control for ControlService {
     ) -> Result<Response<Self::ListChainsStream>, Status> {
         let proto::ListChainsRequest { tenant, name } = request.into_inner();
         let tenant = tenant_filter(tenant)?;
-        let desired = self.control.desired();
-        let chains = desired.chains().values();
-        let chains = chains.filter(|c| passes(&tenant, c.tenant.clone()) && passes(&name, c.name.as_str()));
-        Ok(items(chains.cloned(), |chain| (&*chain).into()))
+        let is_meant = |c: &Arc<Chain>| passes(&tenant, c.tenant.clone()) && passes(&name, c.name.as_str());
+        Ok(lists::chains(&self.control, is_meant))
     }
 
     async fn list_rules(
@@ -400,7 +415,7 @@ impl proto::control_server::Control for ControlService {
         let desired = self.control.desired();
         let rules = desired.rules().values();
         let rules = rules.filter(|r| passes(&tenant, r.tenant.clone()) && passes(&name, r.name.as_str()));
-        Ok(items(rules.cloned(), |rule| (&*rule).into()))
+        Ok(labelled_items(&desired, rules.cloned()))
     }
 
     async fn list_fwps(
@@ -476,6 +491,12 @@ impl proto::control_server::Control for ControlService {
         };
         Ok(Response::new(proto::Status::new(desired_version, node)))
     }
+}
+
+fn labelling(label: Option<String>, take_over: bool, prune_tenants: Vec<String>) -> Result<Labelling, Status> {
+    let bad_name = |bad| status::status(Code::InvalidArgument, bad);
+    let prune = prune_tenants.into_iter().map(TenantName::new).collect::<Result<_, _>>().map_err(bad_name)?;
+    Ok(Labelling { label: label.map(Label::new).transpose().map_err(bad_name)?, take_over, prune })
 }
 
 /// Parses a tenant filter. A misspelt tenant would otherwise look like a tenant that has nothing.

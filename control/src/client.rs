@@ -16,6 +16,7 @@ mod transport;
 
 use std::error::Error;
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 
 use pinion_text::{TEXT_BYTES_MAX, printable_lines};
@@ -31,8 +32,8 @@ use crate::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload, Restored
 use crate::journal::{LogFilter, LogLine};
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
-    Chain, Digest, Key, Model, Module, Object, ObjectRef, Outcome, Revision, RevisionFilter, Rule, Tenant, TenantName,
-    Upload,
+    Chain, Digest, Key, Labelled, Labelling, Model, Module, Object, ObjectRef, Outcome, Revision, RevisionFilter, Rule,
+    Tenant, TenantName, Upload,
 };
 use crate::node::{Call, ChainInstanceStatus, FwpStatus, NodeStatus, TenantAccount};
 use crate::pem::Pem;
@@ -138,6 +139,33 @@ pub struct NodeReport {
     /// The node's own report.
     #[serde(flatten)]
     pub node: NodeStatus,
+}
+
+/// A chain as a node lists it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedChain {
+    /// The chain.
+    #[serde(flatten)]
+    pub chain: Labelled<Chain>,
+    /// Whether a call of the module of its name has made it. It is no part of the desired state then.
+    pub implicit: bool,
+}
+
+impl Deref for ListedChain {
+    type Target = Chain;
+
+    fn deref(&self) -> &Chain {
+        &self.chain.object
+    }
+}
+
+impl TryFrom<proto::Chain> for ListedChain {
+    type Error = BadMessage;
+
+    fn try_from(message: proto::Chain) -> Result<Self, BadMessage> {
+        let implicit = message.implicit;
+        Ok(Self { chain: message.try_into()?, implicit })
+    }
 }
 
 /// Which objects to list. Absent filters match everything.
@@ -253,21 +281,22 @@ impl Client {
             tenant: module.tenant.to_string(),
             name: module.name.to_string(),
             digest: module.digest.to_string(),
-            size_bytes: 0,
+            ..proto::Module::default()
         });
         let keys = request.keys.into_iter().map(|NamedUpload { tenant, name, digest }| proto::Key {
             tenant: tenant.to_string(),
             name: name.to_string(),
             digest: digest.to_string(),
-            algorithm: String::new(),
+            ..proto::Key::default()
         });
         let models = request.models.into_iter().map(|NamedUpload { tenant, name, digest }| proto::Model {
             tenant: tenant.to_string(),
             name: name.to_string(),
             digest: digest.to_string(),
-            size_bytes: 0,
+            ..proto::Model::default()
         });
         let ChangeOptions { expected_revision, dry_run } = request.options;
+        let Labelling { label, take_over, prune } = request.labelling;
         let message = proto::ApplyRequest {
             tenants: request.tenants.iter().map(Into::into).collect(),
             modules: modules.collect(),
@@ -278,6 +307,9 @@ impl Client {
             deletes: request.deletes.iter().map(Into::into).collect(),
             expected_revision,
             dry_run,
+            label: label.map(Into::into),
+            take_over,
+            prune_tenants: prune.into_iter().map(Into::into).collect(),
         };
         let answer = self.inner.apply(message).await.map_err(change_refused)?.into_inner();
         Ok(Changed { version: answer.version, outcomes: outcomes(answer.outcomes)? })
@@ -304,7 +336,11 @@ impl Client {
     }
 
     /// Returns the objects of a tenant as they were after a revision, and its terms; none: as they are.
-    pub async fn objects_at(&mut self, tenant: &TenantName, revision: Option<u64>) -> Result<Vec<Object>, ClientError> {
+    pub async fn objects_at(
+        &mut self,
+        tenant: &TenantName,
+        revision: Option<u64>,
+    ) -> Result<Vec<Labelled<Object>>, ClientError> {
         let request = proto::GetRevisionRequest { tenant: tenant.to_string(), revision };
         collect(self.inner.get_revision(request).await?.into_inner()).await
     }
@@ -332,21 +368,21 @@ impl Client {
     }
 
     /// Returns modules, by tenant and name.
-    pub async fn modules(&mut self, filter: Filter) -> Result<Vec<Module>, ClientError> {
+    pub async fn modules(&mut self, filter: Filter) -> Result<Vec<Labelled<Module>>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListModulesRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_modules(request).await?.into_inner()).await
     }
 
     /// Returns keys, by tenant and name.
-    pub async fn keys(&mut self, filter: Filter) -> Result<Vec<Key>, ClientError> {
+    pub async fn keys(&mut self, filter: Filter) -> Result<Vec<Labelled<Key>>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListKeysRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_keys(request).await?.into_inner()).await
     }
 
     /// Returns models, by tenant and name.
-    pub async fn models(&mut self, filter: Filter) -> Result<Vec<Model>, ClientError> {
+    pub async fn models(&mut self, filter: Filter) -> Result<Vec<Labelled<Model>>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListModelsRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_models(request).await?.into_inner()).await
@@ -358,15 +394,15 @@ impl Client {
         collect(self.inner.list_uploads(request).await?.into_inner()).await
     }
 
-    /// Returns chains, by tenant and name.
-    pub async fn chains(&mut self, filter: Filter) -> Result<Vec<Chain>, ClientError> {
+    /// Returns chains, by tenant and name, with those that calls of modules have made.
+    pub async fn chains(&mut self, filter: Filter) -> Result<Vec<ListedChain>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListChainsRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_chains(request).await?.into_inner()).await
     }
 
     /// Returns rules, by tenant and name.
-    pub async fn rules(&mut self, filter: Filter) -> Result<Vec<Rule>, ClientError> {
+    pub async fn rules(&mut self, filter: Filter) -> Result<Vec<Labelled<Rule>>, ClientError> {
         let Filter { tenant, name } = filter;
         let request = proto::ListRulesRequest { tenant: tenant.map(Into::into), name };
         collect(self.inner.list_rules(request).await?.into_inner()).await

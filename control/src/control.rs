@@ -14,6 +14,7 @@
 mod account;
 mod change;
 mod first_tenants;
+mod implicit_chains;
 mod rebuild;
 mod revisions;
 mod sealed_keys;
@@ -44,8 +45,8 @@ pub use self::uploads::{IfFull, NamedUpload, UploadKind, UploadedKey};
 use crate::journal::Journal;
 use crate::metrics::{MetricFilter, MetricStatus};
 use crate::model::{
-    Applied, Author, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, ModelName, ModuleName, ObjectRef,
-    Outcome, Rule, Tenant, TenantName,
+    Applied, Author, Chain, ChainName, DesiredState, Digest, Invalid, KeyName, Labelling, ModelName, ModuleName,
+    ObjectRef, Outcome, Rule, Tenant, TenantName,
 };
 use crate::node::{
     Answered, Call, CallHandle, ChainInstanceStatus, FwpStatus, InvokeError, Node, NodeStatus, Pages, Refusal,
@@ -196,6 +197,8 @@ pub struct ApplyRequest {
     pub rules: Vec<Rule>,
     /// Objects to delete in the same change.
     pub deletes: Vec<ObjectRef>,
+    /// Which label the objects get, and what is pruned.
+    pub labelling: Labelling,
     /// On what terms it is made.
     pub options: ChangeOptions,
 }
@@ -218,7 +221,8 @@ impl ApplyRequest {
         let tenants = tenants.chain(self.models.iter().map(|model| &model.tenant));
         let tenants = tenants.chain(self.chains.iter().map(|chain| &chain.tenant));
         let tenants = tenants.chain(self.rules.iter().map(|rule| &rule.tenant));
-        tenants.chain(self.deletes.iter().map(ObjectRef::tenant)).cloned().collect()
+        let tenants = tenants.chain(self.deletes.iter().map(ObjectRef::tenant));
+        tenants.chain(&self.labelling.prune).cloned().collect()
     }
 
     /// Returns the tenant of the first object that a tenant owns. Manifests are of one tenant. Tenants themselves are the
@@ -230,7 +234,8 @@ impl ApplyRequest {
         let chains = self.chains.first().map(|chain| &chain.tenant);
         let rules = self.rules.first().map(|rule| &rule.tenant);
         let deletes = self.deletes.iter().find(|object| !matches!(object, ObjectRef::Tenant { .. }));
-        modules.or(keys).or(models).or(chains).or(rules).or(deletes.map(ObjectRef::tenant))
+        let named = modules.or(keys).or(models).or(chains).or(rules).or(deletes.map(ObjectRef::tenant));
+        named.or(self.labelling.prune.first())
     }
 }
 
@@ -397,12 +402,6 @@ impl Control {
         let whole = state.with_chains_of(&invoked);
         drop(invoked);
         self.node.follow(Arc::new(whole), &|| self.changing.is_waited_for());
-    }
-
-    /// Returns whether there is a chain of this name, including one made of a module.
-    pub fn has_chain(&self, tenant: &TenantName, name: &ChainName) -> bool {
-        let is_it = |(of, module): &(TenantName, ModuleName)| of == tenant && module.as_str() == name.as_str();
-        self.desired().chain(tenant, name).is_some() || lock(&self.invoked_modules).iter().any(is_it)
     }
 
     /// Passes a call to the node; see [`Node::invoke`]. A call of a chain whose entry drops calls is refused at once, as it would

@@ -21,7 +21,7 @@
 //!        node       follow: apply it
 //!        |
 //!        v
-//!     answer: created, configured, unchanged, deleted
+//!     answer: created, configured, unchanged, deleted, pruned
 //! ```
 //!
 //! | module | what it owns |

@@ -16,7 +16,7 @@ mod tenant;
 mod tests;
 mod written;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use pinion_keys::{KeyError, PrivateKey};
 
 use crate::control::NamedUpload;
 use crate::model::{
-    CONFIG_BYTES_MAX, Chain, Digest, Files, KeyName, MODEL_BYTES_MAX, MODULE_BYTES_MAX, ModelName, ModuleName,
+    CONFIG_BYTES_MAX, Chain, Digest, Files, KeyName, Label, MODEL_BYTES_MAX, MODULE_BYTES_MAX, ModelName, ModuleName,
     ObjectRef, PEM_BYTES_MAX, Rule, Tenant, TenantName, quoted,
 };
 use crate::pem::Pem;
@@ -129,6 +129,25 @@ pub enum ManifestError {
         /// The entry read second.
         second: Position,
     },
+    /// Two manifests with different labels.
+    #[error(
+        "{} has {}, and {} has {}: manifests that are one change have the same label, so apply them one after the other",
+        first.display(), label_of(first_label), second.display(), label_of(second_label)
+    )]
+    OtherLabel {
+        /// The manifest read first.
+        first: PathBuf,
+        /// Its label.
+        first_label: Option<Label>,
+        /// The manifest read second.
+        second: PathBuf,
+        /// Its label.
+        second_label: Option<Label>,
+    },
+}
+
+fn label_of(label: &Option<Label>) -> String {
+    label.as_ref().map_or_else(|| "no label".to_owned(), |label| format!("label {label}"))
 }
 
 /// Returns the tenant that owns the objects when neither a manifest, a command nor a context names one.
@@ -159,6 +178,9 @@ pub struct Bundle {
     chains: Vec<ChainEntry>,
     rules: Vec<Rule>,
     places: BTreeMap<ObjectRef, Position>,
+    /// The labels of manifests, with the first that has each.
+    labels: BTreeMap<Option<Label>, PathBuf>,
+    owners: BTreeSet<TenantName>,
 }
 
 /// A module, a key or a model.
@@ -216,6 +238,10 @@ pub struct Contents {
     pub files: Vec<PackedFiles>,
     /// Rules.
     pub rules: Vec<Rule>,
+    /// The label of the manifests, if they have one.
+    pub label: Option<Label>,
+    /// The tenants that own what manifests define, also of a manifest that defines nothing.
+    pub owners: BTreeSet<TenantName>,
 }
 
 /// The files of a stage.
@@ -329,6 +355,7 @@ impl Bundle {
 
     /// Reads the files that the manifests name.
     pub fn load(self) -> Result<Contents, ManifestError> {
+        let label = self.label()?.cloned();
         let (modules, uploaded) = loaded(self.modules, |tenant, name, file| {
             let wasm = file.read(MODULE_PATH, "a module", MODULE_BYTES_MAX)?;
             Ok(ModuleFile { tenant, name, path: file.path, wasm })
@@ -366,7 +393,30 @@ impl Bundle {
             chains: self.chains.into_iter().map(load_chain).collect::<Result<_, ManifestError>>()?,
             files: files.into_values().collect(),
             rules: self.rules,
+            label,
+            owners: self.owners,
         })
+    }
+
+    /// Returns the label of all manifests, if they have one.
+    fn label(&self) -> Result<Option<&Label>, ManifestError> {
+        let mut labels = self.labels.iter();
+        let Some((first_label, first)) = labels.next() else { return Ok(None) };
+        match labels.next() {
+            None => Ok(first_label.as_ref()),
+            Some((second_label, second)) => Err(ManifestError::OtherLabel {
+                first: first.clone(),
+                first_label: first_label.clone(),
+                second: second.clone(),
+                second_label: second_label.clone(),
+            }),
+        }
+    }
+
+    /// Adds the owner of a manifest's objects, and the manifest's label.
+    fn add_owner(&mut self, path: &Path, owner: TenantName, label: Option<Label>) {
+        self.owners.insert(owner);
+        self.labels.entry(label).or_insert_with(|| path.to_owned());
     }
 
     fn add_place(&mut self, object: ObjectRef, place: &Position) -> Result<(), ManifestError> {

@@ -8,7 +8,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`], [`KeyName`], [`ModelName`] |
+//! | `names` | [`TenantName`], [`ModuleName`], [`ChainName`], [`StageName`], [`RuleName`], [`PortName`], [`FieldName`], [`KeyName`], [`ModelName`], [`Label`] |
 //! | `digest` | [`Digest`], which identifies the bytes of modules, files and models, and keys by their public keys |
 //! | `granted` | [`Key`], [`Model`] and their bounds |
 //! | `chain` | [`Module`], [`Files`], [`Stage`], [`Chain`] and their bounds |
@@ -18,7 +18,9 @@
 //! | `fields` | [`Field`], [`Grant`]: state outside of instances, and the stages' access to it |
 //! | `rule` | [`Rule`], [`Match`], [`Prefix`], [`Protocol`], [`PortRange`], [`Policy`] |
 //! | `tenant` | [`Tenant`]: what the operator grants a tenant |
-//! | `state` | [`DesiredState`], [`Change`], [`Applied`] |
+//! | `state` | [`DesiredState`] |
+//! | `change` | [`Change`], and what one did: [`Effect`], [`Outcome`], [`Applied`] |
+//! | `labels` | [`Labelling`], [`Labelled`]: which objects came from manifests of which label |
 //! | `object` | [`Object`]: one object of any kind |
 //! | `revision` | [`Revision`], [`Author`], and how many are kept |
 //! | `quotas` | what one tenant may have of what a node has room for |
@@ -27,10 +29,12 @@
 
 mod branch;
 mod chain;
+mod change;
 mod digest;
 mod fields;
 mod granted;
 mod invalid;
+mod labels;
 mod names;
 mod object;
 mod outbound;
@@ -56,15 +60,17 @@ pub use chain::{
     IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX,
     MODULE_BYTES_MAX, Module, STAGES_MAX, Stage, StoredUpload, Upload,
 };
+pub use change::{Applied, Change, Effect, Outcome};
 pub use digest::{BadDigest, Digest};
 pub use fields::{
     Access, ENTRIES_MAX, FIELDS_MAX, Field, FieldProblem, Grant, TTL_SECONDS_MAX, VALUE_BYTES_MAX, WhenFull,
 };
 pub use granted::{Key, MODEL_BYTES_MAX, Model, PEM_BYTES_MAX, STAGE_GRANTS_MAX};
 pub use invalid::{ChainProblem, Invalid, NotGranted, RuleProblem, TenantProblem};
+pub use labels::{Labelled, Labelling};
 pub use names::{
-    BadName, ChainName, FieldName, KeyName, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName, StageName,
-    TenantName,
+    BadName, ChainName, FieldName, KeyName, Label, ModelName, ModuleName, NAME_BYTES_MAX, PortName, RuleName,
+    StageName, TenantName,
 };
 pub use object::Object;
 pub use outbound::{OUTBOUND_MAX, Outbound};
@@ -77,8 +83,8 @@ pub use scheduling::{
     CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, Class, OverBudget, Scheduling,
 };
 pub use state::{
-    Applied, CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, Change, DesiredState, Effect, FILES_BYTES_TOTAL_MAX, KEYS_MAX,
-    LeftOut, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, MODULES_MAX, ObjectRef, Outcome, RULES_MAX, TENANTS_MAX,
+    CHAINS_MAX, CONFIG_BYTES_TOTAL_MAX, DesiredState, FILES_BYTES_TOTAL_MAX, KEYS_MAX, LeftOut, MODEL_BYTES_TOTAL_MAX,
+    MODELS_MAX, MODULES_MAX, ObjectRef, RULES_MAX, TENANTS_MAX,
 };
 pub use tenant::{
     CLOCK_STEP_US_MAX, GRANTS_MAX, MODEL_MIB_MAX, TENANT_CPU_PER_SECOND_MS_MAX, TENANT_MEMORY_MIB_MAX,

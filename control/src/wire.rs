@@ -5,6 +5,7 @@
 //! Whether values are consistent with each other is not checked here.
 
 mod edges;
+mod labels;
 mod logs;
 mod metrics;
 mod objects;
@@ -16,6 +17,7 @@ mod tests;
 
 use std::fmt::Display;
 
+pub(crate) use self::labels::HasLabel;
 pub(crate) use self::objects::kind_of;
 pub(crate) use self::revisions::object_ref;
 

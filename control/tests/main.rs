@@ -9,6 +9,7 @@ mod tls;
 
 mod authority;
 mod changes;
+mod labels;
 mod objects;
 mod quarantine;
 mod revisions;

@@ -11,7 +11,7 @@ use crate::support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, 
 use pinion_control::client::{ClientError, Filter};
 use pinion_control::control::{ApplyRequest, ChangeOptions, Settings, UploadKind};
 use pinion_control::model::{
-    Author, Chain, Digest, HistoryLimits, Object, ObjectRef, RevisionFilter, Stage, Tenant, TenantName,
+    Author, Chain, Digest, HistoryLimits, Labelled, Object, ObjectRef, RevisionFilter, Stage, Tenant, TenantName,
 };
 use pinion_control::{Client, Control, Store};
 use proptest::prelude::*;
@@ -294,7 +294,8 @@ async fn a_tenant_of_a_name_that_was_deleted_begins_anew_and_the_operators_undo_
     let terms = || ApplyRequest { tenants: vec![Tenant::new(demo())], ..ApplyRequest::default() };
     client.apply(terms()).await.unwrap();
     apply_small(&mut client).await;
-    let all: Vec<ObjectRef> = client.objects_at(&demo(), None).await.unwrap().iter().map(Object::name).collect();
+    let all: Vec<ObjectRef> =
+        client.objects_at(&demo(), None).await.unwrap().iter().map(|object| object.name()).collect();
     client.delete(&all).await.unwrap();
     client.roll_back(&demo(), None, ChangeOptions::default()).await.unwrap();
     assert_eq!(client.objects_at(&demo(), None).await.unwrap().len(), 4);
@@ -410,7 +411,9 @@ async fn revisions_and_their_objects_come_in_order_however_many_pages_they_take(
     let objects = client.objects_at(&demo(), Some(2)).await.unwrap();
     let names: Vec<String> = objects.iter().map(|object| object.name().to_string()).collect();
     assert_eq!(names.len(), 203);
-    assert!(objects.iter().any(|it| matches!(it, Object::Chain(chain) if chain.stages == echo_chain("m").stages)));
+    let is_first =
+        |it: &Labelled<Object>| matches!(&it.object, Object::Chain(chain) if chain.stages == echo_chain("m").stages);
+    assert!(objects.iter().any(is_first));
     assert!(names.iter().filter(|name| name.starts_with("rule demo/r")).is_sorted());
     let filter = |limit, before| RevisionFilter { limit, before, ..RevisionFilter::default() };
     let expected: Vec<u64> = (1..=42).rev().collect();
@@ -517,7 +520,7 @@ fn started(folder: &Path) -> Control {
     Control::open(Arc::new(store.unwrap()), Arc::new(TestNode::default())).unwrap()
 }
 
-fn state_of(control: &Control) -> BTreeMap<ObjectRef, Object> {
+fn state_of(control: &Control) -> BTreeMap<ObjectRef, Labelled<Object>> {
     control.desired().objects_of(&demo()).into_iter().map(|object| (object.name(), object)).collect()
 }
 
@@ -545,6 +548,7 @@ proptest! {
                     let config = config.map_or(REFUSED_CONFIG.to_vec(), |byte| vec![byte]);
                     let is_refused = config == REFUSED_CONFIG || !has_module(&control);
                     let object = Object::Chain(Arc::new(chain(name, config.clone())));
+                    let object = Labelled { object, label: None };
                     let made = control.apply(chains_only(vec![chain(name, config)])).map(|changed| changed.version);
                     prop_assert_eq!(made.is_err(), is_refused);
                     made.ok().map(|made| {

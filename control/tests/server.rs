@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::{REFUSED_CONFIG, Served, TestNode, demo, echo_chain, named, rule_to_echo, wasm};
-use pinion_control::client::{ClientError, Filter};
-use pinion_control::control::{ApplyRequest, BuildTime};
+use pinion_control::client::{ClientError, Filter, ListedChain};
+use pinion_control::control::{ApplyRequest, BuildTime, ChangeOptions};
 use pinion_control::manifest::Bundle;
 use pinion_control::model::{Branch, Case, Chain, Digest, Files, Match, ObjectRef, Protocol, Rule, Stage, Target};
 use pinion_control::node::Call;
@@ -56,13 +56,22 @@ async fn ten_thousand_rules_go_from_a_manifest_to_the_store_and_back_in_seconds(
     let mut client = Client::connect(&served.socket).await.unwrap();
     let rules = client.rules(Filter::default()).await.unwrap();
     assert_eq!(rules.len(), 10_001);
-    let rules = rules.iter().filter(|rule| rule.name.as_str() != "ping").map(ObjectRef::from).collect::<Vec<_>>();
+    let rules = rules
+        .iter()
+        .filter(|rule| rule.name.as_str() != "ping")
+        .map(|rule| ObjectRef::from(&**rule))
+        .collect::<Vec<_>>();
     assert_eq!(client.delete(&rules).await.unwrap().outcomes.len(), 10_000);
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
 }
 
 fn rules_only(rules: Vec<Rule>) -> ApplyRequest {
     ApplyRequest { rules, ..ApplyRequest::default() }
+}
+
+/// Returns all chains without their labels.
+async fn chains(client: &mut Client) -> Vec<Chain> {
+    client.chains(Filter::default()).await.unwrap().into_iter().map(|listed| listed.chain.object).collect()
 }
 
 fn refused(error: ClientError) -> (Code, String) {
@@ -84,8 +93,9 @@ async fn upload_apply_list_and_delete_go_round() {
 
     let modules = client.modules(Filter::default()).await.unwrap();
     assert_eq!((modules.len(), modules[0].size_bytes), (1, wasm("m").len() as u64));
-    assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
-    assert_eq!(client.rules(Filter::default()).await.unwrap(), [rule_to_echo("ping", "10.77.0.2")]);
+    assert_eq!(chains(&mut client).await, [echo_chain("m")]);
+    let rules = client.rules(Filter::default()).await.unwrap();
+    assert_eq!(*rules[0], rule_to_echo("ping", "10.77.0.2"));
     assert_eq!(client.fwps(Filter::default()).await.unwrap()[1].counters.received, 7);
     assert_eq!(client.chain_instances(None, None).await.unwrap().len(), 1);
     let status = client.status().await.unwrap();
@@ -97,7 +107,7 @@ async fn upload_apply_list_and_delete_go_round() {
     assert_eq!(code, Code::FailedPrecondition);
     assert!(message.starts_with("chain demo/echo is in use by rule demo/ping"), "{message}");
     client.delete(&[chain, rule.clone()]).await.unwrap();
-    assert_eq!(client.chains(Filter::default()).await.unwrap(), []);
+    assert_eq!(chains(&mut client).await, []);
     let (code, message) = refused(client.delete(&[rule]).await.unwrap_err());
     assert_eq!((code, message.as_str()), (Code::NotFound, "there is no rule demo/ping"));
     served.stop().await;
@@ -285,7 +295,7 @@ async fn a_chain_that_can_not_be_built_is_not_kept() {
     let (code, message) = refused(client.apply(request).await.unwrap_err());
     assert_eq!(code, Code::InvalidArgument);
     assert_eq!(message, "chain demo/echo: this node does not accept it any more");
-    assert_eq!(client.chains(Filter::default()).await.unwrap(), [echo_chain("m")]);
+    assert_eq!(chains(&mut client).await, [echo_chain("m")]);
     served.stop().await;
 }
 
@@ -529,6 +539,47 @@ fn a_missing_folder_is_made_and_removed_and_a_file_is_left_alone() {
     assert!(matches!(Server::bind(&below.join("a/pinion.sock")).unwrap_err(), ServeError::Bind { .. }));
 }
 
+#[tokio::test]
+async fn a_chain_that_a_call_has_made_is_listed_as_implicit_and_can_be_deleted() {
+    let served = Served::start().await;
+    let mut client = Client::connect(&served.socket).await.unwrap();
+    apply_small(&mut client).await;
+    client.invoke(call("m", b"")).await.unwrap();
+    let listed = |chains: Vec<ListedChain>| -> Vec<(String, bool)> {
+        chains.iter().map(|chain| (chain.name.to_string(), chain.implicit)).collect()
+    };
+    let both = [("echo".to_owned(), false), ("m".to_owned(), true)];
+    assert_eq!(listed(client.chains(Filter::default()).await.unwrap()), both);
+    let other = Filter { tenant: Some("other".parse().unwrap()), name: None };
+    assert_eq!(listed(client.chains(other).await.unwrap()), []);
+
+    let chain = ObjectRef::Chain { tenant: demo(), name: "m".parse().unwrap() };
+    let rule = ObjectRef::from(&rule_to_echo("ping", "10.77.0.2"));
+    let (code, message) = refused(client.delete(&[chain.clone(), chain.clone()]).await.unwrap_err());
+    assert_eq!((code, &*message), (Code::InvalidArgument, "the change names chain demo/m twice"));
+    let nothing = ObjectRef::Rule { tenant: demo(), name: "nothing".parse().unwrap() };
+    assert_eq!(refused(client.delete(&[chain.clone(), nothing]).await.unwrap_err()).0, Code::NotFound);
+    let dry_run = ChangeOptions { dry_run: true, expected_revision: None };
+    assert_eq!(client.delete_with(std::slice::from_ref(&chain), dry_run).await.unwrap().outcomes.len(), 1);
+    assert_eq!(client.chains(Filter::default()).await.unwrap().len(), 2, "nothing of this has deleted it");
+
+    served.node.take_calls();
+    let deleted = client.delete(std::slice::from_ref(&chain)).await.unwrap();
+    assert_eq!((deleted.version, &deleted.outcomes[0].object), (1, &chain), "this is no revision");
+    assert_eq!(served.node.take_calls(), ["follow 1"]);
+    assert_eq!(listed(client.chains(Filter::default()).await.unwrap()), both[..1]);
+    assert!(client.status().await.unwrap().node.chains.iter().all(|status| status.chain.as_str() != "m"));
+    assert_eq!(refused(client.delete(std::slice::from_ref(&chain)).await.unwrap_err()).0, Code::NotFound);
+
+    // The next call makes it again, and it can be deleted together with others.
+    client.invoke(call("m", b"")).await.unwrap();
+    let deleted = client.delete(&[rule, chain]).await.unwrap();
+    let deleted: Vec<String> = deleted.outcomes.iter().map(|it| format!("{} {}", it.object, it.effect)).collect();
+    assert_eq!(deleted, ["rule demo/ping deleted", "chain demo/m deleted"]);
+    assert_eq!(listed(client.chains(Filter::default()).await.unwrap()), both[..1]);
+    served.stop().await;
+}
+
 fn call(name: &str, payload: &[u8]) -> Call {
     let (chain, timeout) = (name.parse().unwrap(), Duration::from_millis(300));
     Call { tenant: demo(), chain, payload: payload.to_vec(), timeout }
@@ -550,7 +601,7 @@ async fn a_chain_or_a_module_is_called_by_its_name_and_its_answer_comes_back() {
         served.node.take_calls(),
         ["check 1", "build 1", "check 1", "follow 1", "invoke demo/m", "invoke demo/m"].map(str::to_owned)
     );
-    assert_eq!(client.chains(Filter::default()).await.unwrap().len(), 1);
+    assert_eq!(client.status().await.unwrap().desired_version, 1);
     let (code, message) = refused(client.invoke(call("nothing", b"")).await.unwrap_err());
     assert_eq!((code, &message[..]), (Code::NotFound, "there is no chain demo/nothing, nor a module of that name"));
 }

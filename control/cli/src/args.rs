@@ -2,9 +2,11 @@
 
 mod cert;
 mod context;
+mod labels;
 mod objects;
 mod revisions;
 mod store;
+mod waiting;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,13 +17,15 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ipnet::IpNet;
-use pinion_control::model::{self, ChainName, FieldName, KeyName, ModelName, TenantName};
+use pinion_control::model::{self, ChainName, FieldName, KeyName, Label, ModelName, TenantName};
 
 pub(crate) use self::cert::{Access, Cert, CertKind, CertName, Issue, NodeName, Validity, is_plain_name};
 pub(crate) use self::context::{AddedContext, ContextCommand};
+pub(crate) use self::labels::LabelTerms;
 pub(crate) use self::objects::{BadObject, Kind, Selected, Word, named, one, selected};
-pub(crate) use self::revisions::{History, Rollout, Terms, Waiting};
+pub(crate) use self::revisions::{History, Rollout, Terms};
 pub(crate) use self::store::StoreCommand;
+pub(crate) use self::waiting::{Condition, Wait, Waiting};
 use crate::contexts::{ContextName, Wanted};
 
 /// What `pinion help` says of exit statuses.
@@ -31,7 +35,7 @@ Exit statuses:
   1  failed: the node failed, or output could not be written
   2  refused, or wrong: a retry fails in the same way
   3  not now: no node answers, or it lacks something at the moment, such as room on its disk; retry later
-pinion diff ends with 1 if there are differences. With -o json, errors are JSON on standard error.";
+pinion diff ends with 1 if there are differences, pinion wait if the time is over. With -o json, errors are JSON on standard error.";
 
 /// Manages a Pinion node: brings tenants, modules, keys, models, chains and rules to it, and shows its state
 #[derive(Debug, Parser)]
@@ -198,11 +202,17 @@ pub(crate) enum Command {
         builder: Builder,
     },
     /// Create or update tenants, modules, keys, models, chains and rules as manifests say: all of them or none
+    ///
+    /// Objects of a manifest with a label get the label. With --prune, the same change deletes the objects of the manifest's
+    /// tenant that have the label and are not in the manifest. An object belongs to manifests of one label: those of another
+    /// one are refused if they name it, unless they take it over.
     Apply {
         /// Manifests, or folders of them; all together are one change. By default the pinion.toml of this folder, or of
         /// the nearest one above
         #[arg(long = "file", visible_alias = "manifest-path", short, num_args = 1.., value_name = "FILE")]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        labels: LabelTerms,
         #[command(flatten)]
         terms: Terms,
         #[command(flatten)]
@@ -219,6 +229,9 @@ pub(crate) enum Command {
         /// one above
         #[arg(long = "file", short, num_args = 1.., value_name = "FILE", conflicts_with = "first")]
         files: Vec<PathBuf>,
+        /// Show also what an apply with --prune would delete
+        #[arg(long, conflicts_with = "first")]
+        prune: bool,
         /// The revision to compare with; see pinion history
         #[arg(value_name = "REVISION")]
         first: Option<u64>,
@@ -273,6 +286,9 @@ pub(crate) enum Command {
         /// Kinds of objects (chains, or chains,rules, or all), then names; or KIND/NAME
         #[arg(value_name = "KIND[/NAME]", required = true, value_parser = Word(&Kind::ALL))]
         objects: Vec<String>,
+        /// Only objects with this label
+        #[arg(long, short, value_name = "LABEL")]
+        label: Option<Label>,
         #[command(flatten)]
         scope: Scope,
     },
@@ -282,6 +298,24 @@ pub(crate) enum Command {
         #[arg(value_name = "KIND/NAME", required = true, value_parser = Word(&Kind::DESCRIBED))]
         object: Vec<String>,
     },
+    /// Change an object in an editor: $PINION_EDITOR, $VISUAL, $EDITOR, or vi
+    ///
+    /// Opens the object as a manifest, as `pinion get -o toml` writes it, and applies what is saved, unless a later revision has
+    /// changed something of its tenant meanwhile. A file that is saved unchanged or empty changes nothing. If the change is
+    /// refused, the editor opens again on a terminal, with the reason at the top. If it is given up then, or cannot succeed any
+    /// more, the file is kept, and its path is shown.
+    Edit {
+        /// Its kind and its name: chain echo, or chain/echo
+        #[arg(value_name = "KIND/NAME", required = true, value_parser = Word(&Kind::OF_MANIFESTS))]
+        object: Vec<String>,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Wait until objects are in force, or deleted
+    ///
+    /// In force is what `pinion apply --wait` waits for. The exit status is 2 if an object that is to be in force is not there, and
+    /// 1 if the time is over. An object that is not there is deleted.
+    Wait(Wait),
     /// Delete objects: all that are named, or none
     Delete {
         /// Their kind and their names: chain echo, or chain/echo rule/ping

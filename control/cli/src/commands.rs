@@ -9,6 +9,7 @@ mod delete;
 mod describe;
 mod dev;
 mod diff;
+mod edit;
 mod explain;
 mod get;
 mod history;
@@ -23,6 +24,7 @@ mod rollout;
 mod status;
 mod store;
 mod version;
+mod wait;
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +34,7 @@ use pinion_control::control::Changed;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::{Bundle, PackError, pack};
 use pinion_control::metrics::MetricFilter;
-use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, ModelName, TenantName};
+use pinion_control::model::{CONFIG_BYTES_MAX, FieldName, Invalid, KeyName, ModelName, ObjectRef, TenantName};
 
 pub(crate) use self::cert::CertError;
 use self::cert::Certificate;
@@ -140,6 +142,25 @@ pub(crate) enum BadInput {
     /// Objects that no manifest can define.
     #[error("manifests define no {0}: take -o json or -o yaml")]
     NotInManifests(&'static str),
+    /// A manifest without a label, by which objects are to be pruned.
+    #[error(
+        "{}: --prune deletes objects of the manifest's label, and there is none: write label = \"NAME\" at its top, apply it once without \
+         --prune, and its objects have the label from then on",
+        .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    PruneWithoutLabel(Vec<PathBuf>),
+    /// Objects that have no labels.
+    #[error("{0} have no labels: modules, keys, models, chains and rules have")]
+    NoLabels(&'static str),
+    /// A chain that is in no manifest.
+    #[error(
+        "chain {0:?} is implicit: a call of the module of this name has made it, and no manifest; apply a chain of this name to have \
+         one with other settings"
+    )]
+    ImplicitChain(String),
+    /// A manifest that defines something else than what is edited.
+    #[error("what is saved defines {found}, and this is an edit of {edited} alone: apply others by pinion apply -f")]
+    EditsOthers { edited: ObjectRef, found: String },
     /// A table or a key that manifests do not have.
     #[error("manifests have no {0}: pinion explain lists what the top of a manifest has, and {1}")]
     NoKey(String, String),
@@ -159,7 +180,7 @@ pub(crate) async fn run(CommandLine { args, wanted, socket }: CommandLine) -> an
             let mut target = Target::of(wanted, tenant)?;
             target.tenant = target.tenant.take().or_else(|| tenant_of_certificate(&target.address));
             match command {
-                Command::Get { objects, scope } => get::run(&target, &objects, scope, output).await,
+                Command::Get { objects, label, scope } => get::run(&target, &objects, label, scope, output).await,
                 Command::Describe { object } => describe::run(&target, &object, output).await,
                 command => run_for(&target, command, plain(output)?).await,
             }
@@ -211,13 +232,15 @@ async fn run_for(target: &Target, command: Command, output: Format) -> anyhow::R
             };
             check::run(target, &check::builder(builder)?, &files, &wishes, output)
         }
-        Command::Apply { files, terms, waiting } => {
-            apply::run(target, &or_own_manifest(files)?, terms, waiting, output).await
+        Command::Apply { files, labels, terms, waiting } => {
+            apply::run(target, &or_own_manifest(files)?, labels, terms, waiting, output).await
         }
         Command::Diff { first: Some(first), second, .. } => {
             diff::revisions(target, &target.tenant_or(None), first, second, output).await
         }
-        Command::Diff { files, .. } => diff::manifests(target, &or_own_manifest(files)?, output).await,
+        Command::Diff { files, prune, .. } => diff::manifests(target, &or_own_manifest(files)?, prune, output).await,
+        Command::Edit { object, waiting } => edit::run(target, &object, waiting, output).await,
+        Command::Wait(wait) => wait::run(target, wait, output).await,
         Command::History(history) => {
             let tenant = shown_tenant(target, history.scope);
             history::run(&mut target.connect().await?, tenant, history, output).await

@@ -75,8 +75,9 @@ async fn keys_and_models_are_applied_listed_described_and_deleted() {
     assert_eq!(rows[1..], [["demo", "site", "ecdsa-p256", &*public_key, "web"]]);
     let json: serde_json::Value =
         serde_json::from_str(&ok(&served, &["get", "key", "-o", "json", "-A"]).await).unwrap();
-    let whole =
-        serde_json::json!([{"tenant": "demo", "name": "site", "digest": public_key, "algorithm": "ecdsa-p256"}]);
+    let whole = serde_json::json!([
+        {"tenant": "demo", "name": "site", "digest": public_key, "algorithm": "ecdsa-p256", "label": null}
+    ]);
     assert_eq!(json, whole, "nothing else of it is known to the command");
     let digest = Digest::of(b"onnx").to_string();
     let table = ok(&served, &["get", "models", "cifar", "-A"]).await;

@@ -76,7 +76,20 @@ impl Scoped for proto::UploadKeyRequest {
 
 impl Scoped for proto::ApplyRequest {
     fn scope(&mut self, tenant: &TenantName) -> Result<(), Status> {
-        let Self { modules, chains, rules, tenants, keys, models, deletes, expected_revision: _, dry_run: _ } = self;
+        let Self {
+            modules,
+            chains,
+            rules,
+            tenants,
+            keys,
+            models,
+            deletes,
+            prune_tenants,
+            expected_revision: _,
+            dry_run: _,
+            label: _,
+            take_over: _,
+        } = self;
         if !tenants.is_empty() {
             return Err(of_the_operator());
         }
@@ -86,7 +99,8 @@ impl Scoped for proto::ApplyRequest {
         let chains = chains.iter().map(|chain| &chain.tenant);
         let rules = rules.iter().map(|rule| &rule.tenant);
         modules.chain(keys).chain(models).chain(chains).chain(rules).try_for_each(|named| own(tenant, named))?;
-        deletes.iter().try_for_each(|object| own_object(tenant, object))
+        deletes.iter().try_for_each(|object| own_object(tenant, object))?;
+        prune_tenants.iter().try_for_each(|named| own(tenant, named))
     }
 }
 

@@ -82,3 +82,15 @@ fn a_tenant_is_told_that_a_retry_may_help_as_the_operator_is() {
         [true, false].into_iter().all(|is_tenant| ClientError::from(told(is_tenant, status.clone())).is_retryable())
     );
 }
+
+#[test]
+fn a_tenants_apply_prunes_no_other_tenant() {
+    let apply = |tenant: &str| {
+        let message = proto::ApplyRequest { prune_tenants: vec![tenant.to_owned()], ..Default::default() };
+        let mut request = Request::new(message);
+        request.extensions_mut().insert(caller_of("pinion://tenant/demo/admin").unwrap());
+        authorised("/pinion.v1.Control/Apply", request).map(drop).map_err(|status| status.code())
+    };
+    assert_eq!(apply("demo"), Ok(()));
+    assert_eq!(apply("other"), Err(Code::PermissionDenied));
+}

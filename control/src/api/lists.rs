@@ -1,14 +1,18 @@
-//! Lists that are read page by page as the client takes them, so that a client that stalls holds no more than a page.
+//! Lists of chains, and those that are read page by page as the client takes them, so that a client that stalls holds no more than
+//! a page.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Status;
+use tonic::{Response, Status};
 
 use super::places::ReportPlaces;
 use super::status::node_panicked;
-use crate::model::TenantName;
+use crate::control::Control;
+use crate::model::{Chain, ObjectRef, TenantName};
+use crate::proto;
+use crate::wire::HasLabel;
 
 pub(super) type Items<M> = ReceiverStream<Result<M, Status>>;
 
@@ -19,6 +23,26 @@ pub(super) enum Ahead {
     Many,
     /// Those that may be large: one.
     One,
+}
+
+/// Sends the chains for which `is_meant` holds, by tenant and name, with those that calls of modules have made.
+pub(super) fn chains(
+    control: &Control,
+    is_meant: impl Fn(&Arc<Chain>) -> bool,
+) -> Response<super::Items<proto::Chain>> {
+    let desired = control.desired();
+    let implicit = control.implicit_chains(&desired);
+    let mut all: Vec<_> = desired.chains().values().map(|chain| (chain, false)).collect();
+    all.extend(implicit.iter().map(|chain| (chain, true)));
+    all.retain(|(chain, _)| is_meant(chain));
+    all.sort_by_key(|&(chain, _)| (&chain.tenant, &chain.name));
+    let listed = all.into_iter().map(|(chain, implicit)| {
+        (Arc::clone(chain), desired.labels().get(&ObjectRef::from(&**chain)).cloned(), implicit)
+    });
+    super::items(listed, |(chain, label, implicit)| {
+        let message = proto::Chain::from(&*chain).with_label(label.as_ref());
+        proto::Chain { implicit, ..message }
+    })
 }
 
 /// Sends the items of all pages, up to the first error. Each page takes one of these places, for a tenant's caller or else the

@@ -109,9 +109,11 @@ fn store_code(error: &StoreError) -> Code {
 
 fn invalid_code(invalid: &Invalid) -> Code {
     match invalid {
-        Invalid::Tenant { .. } | Invalid::Chain { .. } | Invalid::Rule { .. } | Invalid::Twice(_) => {
-            Code::InvalidArgument
-        }
+        Invalid::Tenant { .. }
+        | Invalid::Chain { .. }
+        | Invalid::Rule { .. }
+        | Invalid::Twice(_)
+        | Invalid::PruneWithoutLabel => Code::InvalidArgument,
         Invalid::NotGranted { .. }
         | Invalid::TenantInUse { .. }
         | Invalid::UnknownModule { .. }
@@ -119,6 +121,7 @@ fn invalid_code(invalid: &Invalid) -> Code {
         | Invalid::UnknownChain { .. }
         | Invalid::FieldsDiffer { .. }
         | Invalid::Alike { .. }
+        | Invalid::OtherLabel { .. }
         | Invalid::InUse { .. } => Code::FailedPrecondition,
         Invalid::NoSuch(_) => Code::NotFound,
         Invalid::TooMany { .. }

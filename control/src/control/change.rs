@@ -89,7 +89,7 @@ impl Control {
         let party = Party::of(author.tenant.as_ref(), request.tenant());
         let (tenants, options) = (request.tenants(), request.options);
         let terms = Terms { author, reason: Reason::Request, tenants, options };
-        self.change(&party, &terms, |_| self.change_of(&request))
+        self.change(&party, &terms, |now| Ok(now.labelled(self.change_of(&request)?, &request.labelling)?))
     }
 
     /// Deletes the objects, for the operator: all of them or none.
@@ -107,9 +107,9 @@ impl Control {
         self.apply_as(author, ApplyRequest { deletes: objects, options, ..ApplyRequest::default() })
     }
 
-    /// Returns the change that a request asks for, with what the store knows of the uploads that it names.
+    /// Returns the change that a request asks for, with what the store knows of the uploads that it names, but without labels.
     pub(super) fn change_of(&self, request: &ApplyRequest) -> Result<Change, ControlError> {
-        let ApplyRequest { tenants, modules, keys, models, chains, rules, deletes, options: _ } = request;
+        let ApplyRequest { tenants, modules, keys, models, chains, rules, deletes, labelling: _, options: _ } = request;
         Ok(Change {
             tenants: tenants.clone(),
             modules: modules.iter().map(|named| self.module(named.clone())).collect::<Result<_, _>>()?,
@@ -118,6 +118,7 @@ impl Control {
             chains: chains.iter().map(|chain| self.chain(chain.clone())).collect::<Result<_, _>>()?,
             rules: rules.clone(),
             delete: deletes.clone(),
+            ..Change::default()
         })
     }
 
@@ -179,13 +180,16 @@ impl Control {
         self.check_party(party)?;
         self.check_expected(terms)?;
         let before = self.desired();
-        let applied = before.apply(&change(&before)?)?;
+        let mut change = change(&before)?;
+        let ended = self.take_implicit(&before, &mut change)?;
+        let applied = before.apply(&change)?;
         if applied.changed() {
             self.node.check(&before, &applied.state)?;
         }
         let mut invoked = lock(&self.invoked_modules).clone();
         let whole_before = before.with_chains_of(&invoked);
-        invoked.retain(|(tenant, module)| !builds.without.contains(&(tenant.clone(), ChainName::of_module(module))));
+        let without: BTreeSet<ChainKey> = builds.without.iter().chain(ended.chains()).cloned().collect();
+        invoked.retain(|(tenant, module)| !without.contains(&(tenant.clone(), ChainName::of_module(module))));
         let whole = applied.state.with_chains_of(&invoked);
         let objects: BTreeSet<&ObjectRef> = applied.outcomes.iter().map(|outcome| &outcome.object).collect();
         let touched = whole.touched(&whole_before, &objects);
@@ -201,9 +205,9 @@ impl Control {
         not_built.extend(builds.tolerated.keys().map(object_of));
         if terms.options.dry_run {
             let Applied { state, outcomes } = applied;
-            return Ok(Attempt::Made(Changed { version: state.version(), outcomes }));
+            return Ok(Attempt::Made(ended.among(Changed { version: state.version(), outcomes })));
         }
-        let changed = self.make(applied, terms, &whole, &builds.without)?;
+        let changed = ended.among(self.make(applied, terms, &whole, &without)?);
         // Of the chains that the change touches, the others are built now.
         lock(&self.not_built).retain(|object, _| !is_one_of(&touched, object) || not_built.contains(object));
         Ok(Attempt::Made(changed))
@@ -222,18 +226,19 @@ impl Control {
             self.commit(&applied, terms.author, terms.reason)?;
         }
         let Applied { state, outcomes } = applied;
-        // The next call by such a name makes the chain again, and tells its caller why it cannot be built.
-        lock(&self.invoked_modules)
-            .retain(|(tenant, module)| !without.contains(&(tenant.clone(), ChainName::of_module(module))));
+        // The next call by such a name makes the chain again, and tells its caller if it cannot be built.
+        let has_ended = self.forget_implicit(without);
         // A chain that a request names again gets another try.
         let objects: Vec<&ObjectRef> = outcomes.iter().map(|outcome| &outcome.object).collect();
         let is_retried = self.node.retry(whole, &objects);
         let version = state.version();
-        if changed {
+        if changed || has_ended {
             lock(&self.not_built).retain(|object, _| is_chain_of(&state, object));
+        }
+        if changed {
             *self.desired.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(state);
         }
-        if changed || is_retried {
+        if changed || is_retried || has_ended {
             self.follow_durable(&self.desired())?;
         }
         if changed {

@@ -3,14 +3,16 @@
 //! A return to a revision is a change like any other, and a revision of its own. It is judged anew, as what was valid then may
 //! not be any more. It is of one tenant's objects. An operator's includes the tenant's terms.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::change::{Reason, Terms};
 use super::turn_lock::Party;
 use super::{ApplyRequest, ChangeOptions, Changed, Control, ControlError, NamedUpload};
-use crate::model::{Author, DesiredState, Digest, Object, ObjectRef, Outcome, RevisionFilter, TenantName};
+use crate::model::{
+    Author, Change, DesiredState, Digest, Label, Labelled, Object, ObjectRef, Outcome, RevisionFilter, TenantName,
+};
 use crate::store::{LastChange, NotKept, PAGE_OBJECTS, PastContents, Reader, RevisionPage, ToUndo};
 
 /// What a return to a revision led to.
@@ -45,7 +47,7 @@ impl Control {
     }
 
     /// Returns a tenant's objects and its terms as they were after a revision, for the operator; none: as they are.
-    pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Object>, ControlError> {
+    pub fn objects_at(&self, tenant: &TenantName, number: Option<u64>) -> Result<Vec<Labelled<Object>>, ControlError> {
         self.all_objects(self.past(None, tenant, number)?)
     }
 
@@ -70,7 +72,7 @@ impl Control {
     ///
     /// # Errors
     /// The revision was forgotten meanwhile.
-    pub fn next_objects(&self, past: &mut Past) -> Result<Vec<Object>, ControlError> {
+    pub fn next_objects(&self, past: &mut Past) -> Result<Vec<Labelled<Object>>, ControlError> {
         let next: Vec<Digest> = past.rest.iter().rev().take(PAGE_OBJECTS).copied().collect();
         let objects = self.store.objects(&next)?;
         if objects.is_empty() && !next.is_empty() {
@@ -81,7 +83,7 @@ impl Control {
         Ok(objects)
     }
 
-    fn all_objects(&self, mut past: Past) -> Result<Vec<Object>, ControlError> {
+    fn all_objects(&self, mut past: Past) -> Result<Vec<Labelled<Object>>, ControlError> {
         let mut all = Vec::new();
         loop {
             match self.next_objects(&mut past)? {
@@ -125,7 +127,8 @@ impl Control {
             let mut objects = now.objects_of(tenant);
             wanted.retain(|object| is_meant(&object.name()));
             objects.retain(|object| is_meant(&object.name()));
-            self.change_of(&differences(now, &objects, wanted))
+            let (request, labels) = differences(now, &objects, wanted);
+            Ok(Change { labels, ..self.change_of(&request)? })
         });
         let Changed { version, outcomes } = changed.map_err(|error| match error {
             ControlError::Outdated { present, .. } if options.expected_revision.is_none() => {
@@ -169,16 +172,21 @@ fn unknown(tenant: &TenantName, number: Option<u64>, not_kept: NotKept) -> Contr
     }
 }
 
-/// Returns the request that makes of the objects of a tenant, which are there now, those that are wanted.
-fn differences(now: &DesiredState, objects: &[Object], wanted: Vec<Object>) -> ApplyRequest {
-    let mut request = ApplyRequest::default();
-    let names: BTreeSet<ObjectRef> = wanted.iter().map(Object::name).collect();
+/// Returns the request that makes of the objects of a tenant, which are there now, those that are wanted, and their labels.
+fn differences(
+    now: &DesiredState,
+    objects: &[Labelled<Object>],
+    wanted: Vec<Labelled<Object>>,
+) -> (ApplyRequest, BTreeMap<ObjectRef, Label>) {
+    let (mut request, mut labels) = (ApplyRequest::default(), BTreeMap::new());
+    let names: BTreeSet<ObjectRef> = wanted.iter().map(|object| object.name()).collect();
     // Terms can't go while there are objects. If these are older than the terms, the terms stay.
     let may_go = |name: &ObjectRef| names.is_empty() || !matches!(name, ObjectRef::Tenant { .. });
-    let gone = objects.iter().map(Object::name).filter(|name| !names.contains(name) && may_go(name));
+    let gone = objects.iter().map(|object| object.name()).filter(|name| !names.contains(name) && may_go(name));
     request.deletes = gone.collect();
-    for object in wanted.into_iter().filter(|wanted| now.object(&wanted.name()).as_ref() != Some(wanted)) {
-        match object {
+    for labelled in wanted.into_iter().filter(|wanted| now.object(&wanted.name()).as_ref() != Some(wanted)) {
+        labels.extend(labelled.label.clone().map(|label| (labelled.name(), label)));
+        match labelled.object {
             Object::Tenant(tenant) => request.tenants.push((*tenant).clone()),
             Object::Module(module) => {
                 let (tenant, name) = (module.tenant.clone(), module.name.clone());
@@ -196,5 +204,5 @@ fn differences(now: &DesiredState, objects: &[Object], wanted: Vec<Object>) -> A
             Object::Rule(rule) => request.rules.push((*rule).clone()),
         }
     }
-    request
+    (request, labels)
 }

@@ -18,8 +18,8 @@ use crate::document::{Fault, whole_number};
 use crate::model::{
     CACHE_INSTANCES_MAX, CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX, DRAIN_TIMEOUT_MS_MAX,
     Digest, ENTRIES_MAX, Field, FieldName, FieldProblem, HOLD_FRAMES_MAX, IDLE_TIMEOUT_MS_MAX, IDLE_TIMEOUT_MS_MIN,
-    KeyName, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, ModelName, ModuleName, TTL_SECONDS_MAX,
-    TenantName, VALUE_BYTES_MAX, WhenFull,
+    KeyName, Label, MEMORY_LIMIT_KIB_MAX, MEMORY_LIMIT_KIB_MIN, MEMORY_TOTAL_KIB_MAX, ModelName, ModuleName,
+    TTL_SECONDS_MAX, TenantName, VALUE_BYTES_MAX, WhenFull,
 };
 
 /// Adds the contents of a manifest to the bundle. `default` owns the objects if the manifest names no tenant.
@@ -31,6 +31,7 @@ pub(super) fn read(path: &Path, text: &str, default: &TenantName, bundle: &mut B
     }
     let document: Document = parse(&text)?;
     let (fields, tenant) = (read_fields(&text, document.state)?, document.tenant.unwrap_or_else(|| default.clone()));
+    bundle.add_owner(path, tenant.clone(), document.label);
     let reader = Reader::new(text, tenant, fields);
     document.module.into_iter().try_for_each(|module| reader.module(module, bundle))?;
     document.key.into_iter().try_for_each(|(name, table)| reader.key(name, table, bundle))?;
@@ -103,6 +104,7 @@ struct Document {
     #[serde(rename = "version")]
     _version: String,
     tenant: Option<TenantName>,
+    label: Option<Label>,
     #[serde(default)]
     module: Vec<ModuleTable>,
     #[serde(default)]

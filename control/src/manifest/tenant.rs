@@ -57,6 +57,7 @@ struct Document {
     #[serde(rename = "version")]
     _version: String,
     tenant: Vec<Spanned<Tenant>>,
+    label: Option<Spanned<IgnoredAny>>,
     module: Option<Spanned<IgnoredAny>>,
     key: Option<Spanned<IgnoredAny>>,
     model: Option<Spanned<IgnoredAny>>,
@@ -67,7 +68,11 @@ struct Document {
 
 /// Adds the tenants of a manifest to the bundle.
 pub(super) fn read(text: &Text<'_>, bundle: &mut Bundle) -> Result<(), ManifestError> {
-    let Document { tenant, module, key, model, chain, rule, state, .. } = parse(text)?;
+    let Document { tenant, label, module, key, model, chain, rule, state, .. } = parse(text)?;
+    if let Some(label) = label {
+        let problem = "the terms of tenants have none: leave it out, and give it to the manifests of their objects";
+        return Err(wrong(text.place(&label.span()), format!("label: {problem}")));
+    }
     let others =
         [("module", module), ("key", key), ("model", model), ("chain", chain), ("rule", rule), ("state", state)];
     for (key, other) in others {

@@ -488,3 +488,43 @@ fn the_kind_of_a_file_is_detected_by_its_content() {
         assert_eq!(FileKind::of(bytes), kind, "{:?}", bytes.escape_ascii().to_string());
     }
 }
+
+#[test]
+fn a_manifest_has_a_label_and_an_owner_also_without_objects() {
+    let contents = read("version = \"pinion.v1\"\ntenant = \"demo\"\nlabel = \"web\"\n").unwrap().load().unwrap();
+    assert_eq!(contents.label.as_ref().map(Label::as_str), Some("web"));
+    assert_eq!(contents.owners.iter().map(TenantName::as_str).collect::<Vec<_>>(), ["demo"]);
+    assert_eq!(read("version = \"pinion.v1\"\n").unwrap().load().unwrap().label, None);
+    let message = refused("version = \"pinion.v1\"\nlabel = \"Web\"\n");
+    let expected = "demo.toml:2: label: \"Web\" is not a label name: use 1 to 63 of a-z";
+    assert!(message.starts_with(expected), "{message}");
+    let tenants = refused("version = \"pinion.v1\"\nlabel = \"web\"\n[[tenant]]\nname = \"demo\"\n");
+    assert!(tenants.starts_with("demo.toml:2: label: the terms of tenants have none: "), "{tenants}");
+}
+
+#[test]
+fn manifests_of_one_change_have_the_same_label_and_those_of_tenants_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("version = \"pinion.v1\"\n{text}")).unwrap();
+        path
+    };
+    let (web, other) = (write("web.toml", "label = \"web\"\n"), write("other.toml", "label = \"web\"\n"));
+    let (db, none) = (write("db.toml", "label = \"db\"\n"), write("none.toml", ""));
+    let tenants = write("tenants.toml", "[[tenant]]\nname = \"demo\"\n");
+    let label = |paths: &[&PathBuf]| {
+        let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
+        let loaded = Bundle::read(&paths).unwrap().load();
+        loaded.map(|contents| contents.label.map(|label| label.to_string())).map_err(|error| error.to_string())
+    };
+    assert_eq!(label(&[&web, &tenants, &other]), Ok(Some("web".to_owned())));
+    let several = |first: &PathBuf, of: &str, second: &PathBuf, and: &str| {
+        let [first, second] = [first, second].map(|path| path.display().to_string());
+        format!(
+            "{first} has {of}, and {second} has {and}: manifests that are one change have the same label, so apply them one after the other"
+        )
+    };
+    assert_eq!(label(&[&web, &db]), Err(several(&db, "label db", &web, "label web")));
+    assert_eq!(label(&[&web, &none]), Err(several(&none, "no label", &web, "label web")));
+}

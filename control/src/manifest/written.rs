@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::document;
 use super::{Bundle, VERSION};
 use crate::model::{
-    Access, Branch, Case, Chain, Class, Digest, Field, FieldName, Files, KeyName, Match, ModelName, ModuleName, Object,
-    ObjectRef, Outbound, Output, OverBudget, Policy, PortName, Reverse, Rule, Stage, Target, Tenant, TenantName,
-    WhenFull,
+    Access, Branch, Case, Chain, Class, Digest, Field, FieldName, Files, KeyName, Label, Labelled, Match, ModelName,
+    ModuleName, Object, ObjectRef, Outbound, Output, OverBudget, Policy, PortName, Reverse, Rule, Stage, Target,
+    Tenant, TenantName, WhenFull,
 };
 
 /// Why objects can't be written as a manifest.
@@ -41,12 +41,16 @@ pub enum WriteError {
     Text(#[from] toml::ser::Error),
 }
 
-/// Returns a manifest that defines these objects. Applying it to a node that has them changes nothing.
+/// The first line of a manifest whose objects have several labels.
+const SEVERAL_LABELS: &str = "# Not all of these objects have the same label, so this manifest has none, and an apply leaves theirs as they are.\n";
+
+/// Returns a manifest that defines these objects. Applying it to a node that has them changes nothing. It has their label, if
+/// all have the same.
 ///
 /// # Errors
 /// The objects don't go into one manifest, or one of them has something that manifests can't say.
-pub fn written(objects: &[Object]) -> Result<String, WriteError> {
-    let tenants: Vec<&Tenant> = objects.iter().filter_map(tenant).collect();
+pub fn written(objects: &[Labelled<Object>]) -> Result<String, WriteError> {
+    let tenants: Vec<&Tenant> = objects.iter().filter_map(|object| tenant(object)).collect();
     let text = match tenants.len() {
         0 => written_of_tenant(objects)?,
         count if count == objects.len() => toml::to_string(&TenantsTable { version: VERSION, tenant: tenants })?,
@@ -57,17 +61,21 @@ pub fn written(objects: &[Object]) -> Result<String, WriteError> {
 }
 
 /// Returns the text of the manifest of one tenant's objects.
-fn written_of_tenant(objects: &[Object]) -> Result<String, WriteError> {
-    let names: Vec<ObjectRef> = objects.iter().map(Object::name).collect();
+fn written_of_tenant(objects: &[Labelled<Object>]) -> Result<String, WriteError> {
+    let names: Vec<ObjectRef> = objects.iter().map(|object| object.name()).collect();
     let owner = names.first().map(|name| name.tenant().clone());
     if let (Some(first), Some(other)) = (&owner, names.iter().find(|name| Some(name.tenant()) != owner.as_ref())) {
         return Err(WriteError::TwoTenants { first: first.clone(), second: other.tenant().clone() });
     }
-    let mut document = Document { version: VERSION, tenant: owner.as_ref(), ..Document::default() };
+    let first_label = objects.first().and_then(|object| object.label.as_ref());
+    let is_same = objects.iter().all(|object| object.label.as_ref() == first_label);
+    let label = first_label.filter(|_| is_same);
+    let mut document = Document { version: VERSION, tenant: owner.as_ref(), label, ..Document::default() };
     for object in objects {
         document.add(object)?;
     }
-    Ok(toml::to_string(&document)?)
+    let text = toml::to_string(&document)?;
+    Ok(if is_same { text } else { format!("{SEVERAL_LABELS}{text}") })
 }
 
 fn tenant(object: &Object) -> Option<&Tenant> {
@@ -88,6 +96,7 @@ struct TenantsTable<'a> {
 struct Document<'a> {
     version: &'static str,
     tenant: Option<&'a TenantName>,
+    label: Option<&'a Label>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     state: BTreeMap<&'a FieldName, FieldTable>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -329,9 +338,9 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads the text back, and refuses it if an object is another one then.
-fn check(text: &str, objects: &[Object]) -> Result<(), WriteError> {
+fn check(text: &str, objects: &[Labelled<Object>]) -> Result<(), WriteError> {
     let Some(first) = objects.first() else { return Ok(()) };
-    let inexpressible = |object: &Object| WriteError::Inexpressible(object.name());
+    let inexpressible = |object: &Labelled<Object>| WriteError::Inexpressible(object.name());
     let mut bundle = Bundle::default();
     let read = document::read(Path::new("manifest"), text, first.name().tenant(), &mut bundle);
     let contents = read.and_then(|()| bundle.load()).map_err(|_| inexpressible(first))?;
@@ -342,7 +351,7 @@ fn check(text: &str, objects: &[Object]) -> Result<(), WriteError> {
     let chains: BTreeMap<_, _> = contents.chains.iter().map(|it| (&it.name, it)).collect();
     let rules: BTreeMap<_, _> = contents.rules.iter().map(|it| (&it.name, it)).collect();
     // A chain and a rule have their tenant, and all objects are of the same one.
-    let is_same = |object: &Object| match object {
+    let is_same = |object: &Labelled<Object>| match &object.object {
         Object::Tenant(tenant) => tenants.get(&tenant.name) == Some(&&**tenant),
         Object::Module(module) => modules.get(&module.name) == Some(&module.digest),
         Object::Key(key) => keys.get(&key.name) == Some(&key.digest),
@@ -430,14 +439,22 @@ chain = "all"
 match = { protocol = "icmp", icmp_type = 8 }
 "#;
 
-    fn objects(text: &str) -> Vec<Object> {
+    const RULES: &str = "[[rule]]\nname = \"a\"\npolicy = \"shared\"\nchain = \"c\"\n\
+                         [[rule]]\nname = \"b\"\npriority = 1\npolicy = \"shared\"\nchain = \"c\"\n";
+
+    fn objects(text: &str) -> Vec<Labelled<Object>> {
         let mut bundle = Bundle::default();
         document::read(Path::new("demo.toml"), text, &crate::manifest::default_tenant(), &mut bundle).unwrap();
         let contents = bundle.load().unwrap();
         let tenants = contents.tenants.into_iter().map(|tenant| Object::Tenant(Arc::new(tenant)));
         let chains = contents.chains.into_iter().map(|chain| Object::Chain(Arc::new(chain)));
         let rules = contents.rules.into_iter().map(|rule| Object::Rule(Arc::new(rule)));
-        tenants.chain(chains).chain(rules).collect()
+        let label = contents.label;
+        tenants.chain(chains).chain(rules).map(|object| Labelled { object, label: label.clone() }).collect()
+    }
+
+    fn unlabelled(object: Object) -> Labelled<Object> {
+        Labelled { object, label: None }
     }
 
     fn demo() -> TenantName {
@@ -480,6 +497,7 @@ match = { protocol = "icmp", icmp_type = 8 }
         let key = Key { tenant: demo(), name: "site".parse().unwrap(), digest, algorithm: "ed25519".into() };
         let model = Model { tenant: demo(), name: "cifar".parse().unwrap(), digest, size_bytes: 7 };
         let objects = [Object::Module(Arc::new(module)), Object::Key(Arc::new(key)), Object::Model(Arc::new(model))];
+        let objects = objects.map(unlabelled);
         let text = written(&objects).unwrap();
         let expected = format!(
             "version = \"pinion.v1\"\ntenant = \"demo\"\n\n[[module]]\nname = \"m\"\ndigest = \"{digest}\"\n\n\
@@ -489,21 +507,38 @@ match = { protocol = "icmp", icmp_type = 8 }
     }
 
     #[test]
+    fn the_label_is_written_if_all_objects_have_the_same() {
+        let all = |label: &str| format!("version = \"pinion.v1\"\ntenant = \"demo\"\n{label}\n{}", RULES);
+        let (web, none) = (objects(&all("label = \"web\"")), objects(&all("")));
+        assert_eq!(web[0].label.as_ref().map(Label::as_str), Some("web"));
+        assert_eq!(objects(&written(&web).unwrap()), web);
+        assert!(!written(&none).unwrap().contains("label"));
+        let mixed = [web[0].clone(), none[1].clone()];
+        let text = written(&mixed).unwrap();
+        assert!(
+            text.starts_with("# Not all of these objects have the same label") && !text.contains("label ="),
+            "{text}"
+        );
+        assert_eq!(objects(&text), none);
+    }
+
+    #[test]
     fn a_configuration_that_could_control_a_terminal_is_written_as_base64() {
         for config in ["\u{1b}[2J", "\u{9b}2J", "a\u{202e}b", "line\r\n"] {
             let mut chain = chain();
             chain.stages[0].config = config.as_bytes().to_vec();
-            let text = written(&[Object::Chain(Arc::new(chain))]).unwrap();
+            let text = written(&[unlabelled(Object::Chain(Arc::new(chain)))]).unwrap();
             assert!(text.contains("config_base64 = ") && is_plain(&text), "{text:?}");
         }
     }
 
     #[test]
     fn objects_of_two_tenants_and_tenants_with_objects_need_manifests_of_their_own() {
-        let of = |tenant: &str| Object::Chain(Arc::new(Chain { tenant: tenant.parse().unwrap(), ..chain() }));
+        let chain_of = |tenant: &str| Chain { tenant: tenant.parse().unwrap(), ..chain() };
+        let of = |tenant: &str| unlabelled(Object::Chain(Arc::new(chain_of(tenant))));
         let error = written(&[of("a"), of("b")]).unwrap_err();
         assert!(error.to_string().contains("these are of a and b"), "{error}");
-        let tenant = Object::Tenant(Arc::new(Tenant::new(demo())));
+        let tenant = unlabelled(Object::Tenant(Arc::new(Tenant::new(demo()))));
         let error = written(&[tenant, of("a")]).unwrap_err();
         assert!(error.to_string().contains("write the tenants apart"), "{error}");
     }
@@ -526,7 +561,7 @@ match = { protocol = "icmp", icmp_type = 8 }
         for chain in [unnamed, unordered] {
             assert_eq!(chain.check(), Ok(()));
             assert_eq!(chain.scheduling, Scheduling::default());
-            let error = written(&[Object::Chain(Arc::new(chain))]).unwrap_err();
+            let error = written(&[unlabelled(Object::Chain(Arc::new(chain)))]).unwrap_err();
             assert!(error.to_string().starts_with("chain demo/c has something that manifests cannot say"), "{error}");
         }
     }

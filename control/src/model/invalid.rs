@@ -11,7 +11,7 @@ use super::outbound::OUTBOUND_MAX;
 use super::outputs::OUTPUTS_MAX;
 use super::scheduling::{CPU_PER_BATCH_US_MAX, CPU_PER_BATCH_US_MIN, CPU_PER_SECOND_MS_MAX};
 use super::tenant::GRANTS_MAX;
-use super::{FieldName, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, TenantName, VlanId};
+use super::{FieldName, Label, ModuleName, ObjectRef, PortName, Prefix, Protocol, StageName, TenantName, VlanId};
 
 /// What to do where objects are too many.
 pub(super) const REMEDY: &str = "delete some first";
@@ -153,6 +153,24 @@ pub enum Invalid {
     /// A change names an object twice.
     #[error("the change names {0} twice")]
     Twice(ObjectRef),
+    /// An object that belongs to manifests of another label.
+    #[error(
+        "{object} belongs to the manifests with label {present}, and this one has label {label}: leave it to those, or take it over \
+         (--take-over)"
+    )]
+    OtherLabel {
+        /// The object.
+        object: ObjectRef,
+        /// The label that it has.
+        present: Label,
+        /// The label that it would get.
+        label: Label,
+    },
+    /// A change that prunes has no label.
+    #[error(
+        "only objects of one label can be pruned, and this change has none: give the manifest a label (label = \"NAME\")"
+    )]
+    PruneWithoutLabel,
     /// The change would exceed the maximum number of objects of a kind.
     #[error(
         "the node takes at most {max} {kind} of all tenants together, and with this change it would have more: {REMEDY}"

@@ -142,6 +142,11 @@ name!(
     "model"
 );
 name!(
+    /// The label of manifests, which the objects that are applied from them have. Each tenant has labels of its own.
+    Label,
+    "label"
+);
+name!(
     /// The name of a gateway port of the node, as in the operator's configuration.
     PortName,
     "port"

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Chain, Change, DesiredState, Digest, Key, Model, Module, ObjectRef, Rule, Tenant, TenantName};
+use super::{Chain, Change, DesiredState, Digest, Key, Labelled, Model, Module, ObjectRef, Rule, Tenant, TenantName};
 
 /// An object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +60,12 @@ impl Object {
 }
 
 impl Change {
-    /// Adds an object to create or update.
-    pub fn set(&mut self, object: &Object) {
-        match object {
+    /// Adds an object to create or update, with its label.
+    pub fn set(&mut self, labelled: &Labelled<Object>) {
+        if let Some(label) = &labelled.label {
+            self.labels.insert(labelled.name(), label.clone());
+        }
+        match &labelled.object {
             Object::Tenant(tenant) => self.tenants.push(Tenant::clone(tenant)),
             Object::Module(module) => self.modules.push(Module::clone(module)),
             Object::Key(key) => self.keys.push(Key::clone(key)),
@@ -76,38 +79,45 @@ impl Change {
 impl DesiredState {
     /// Returns the object of this name.
     #[must_use]
-    pub fn object(&self, object: &ObjectRef) -> Option<Object> {
-        match object.clone() {
+    pub fn object(&self, object: &ObjectRef) -> Option<Labelled<Object>> {
+        let found = match object.clone() {
             ObjectRef::Tenant { name } => self.tenant(&name).cloned().map(Object::Tenant),
             ObjectRef::Module { tenant, name } => self.module(&tenant, &name).cloned().map(Object::Module),
             ObjectRef::Key { tenant, name } => self.key(&tenant, &name).cloned().map(Object::Key),
             ObjectRef::Model { tenant, name } => self.model(&tenant, &name).cloned().map(Object::Model),
             ObjectRef::Chain { tenant, name } => self.chain(&tenant, &name).cloned().map(Object::Chain),
             ObjectRef::Rule { tenant, name } => self.rules().get(&(tenant, name)).cloned().map(Object::Rule),
-        }
+        };
+        found.map(|object| self.with_label(object))
+    }
+
+    fn with_label(&self, object: Object) -> Labelled<Object> {
+        let label = self.labels().get(&object.name()).cloned();
+        Labelled { object, label }
     }
 
     /// Returns all objects, in the order in which a change names them.
-    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+    pub fn objects(&self) -> impl Iterator<Item = Labelled<Object>> + '_ {
         let tenants = self.tenants().values().cloned().map(Object::Tenant);
         let modules = self.modules().values().cloned().map(Object::Module);
         let keys = self.keys().values().cloned().map(Object::Key);
         let models = self.models().values().cloned().map(Object::Model);
         let chains = self.chains().values().cloned().map(Object::Chain);
         let rules = self.rules().values().cloned().map(Object::Rule);
-        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules)
+        let objects = tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules);
+        objects.map(|object| self.with_label(object))
     }
 
     /// Returns a tenant's terms, if it has any of its own, and its objects, in the order in which a change names them.
     #[must_use]
-    pub fn objects_of(&self, tenant: &TenantName) -> Vec<Object> {
+    pub fn objects_of(&self, tenant: &TenantName) -> Vec<Labelled<Object>> {
         let mut objects: Vec<Object> = self.tenant(tenant).cloned().map(Object::Tenant).into_iter().collect();
         objects.extend(owned(self.modules().iter(), tenant).map(Object::Module));
         objects.extend(owned(self.keys().iter(), tenant).map(Object::Key));
         objects.extend(owned(self.models().iter(), tenant).map(Object::Model));
         objects.extend(owned(self.chains().iter(), tenant).map(Object::Chain));
         objects.extend(owned(self.rules().iter(), tenant).map(Object::Rule));
-        objects
+        objects.into_iter().map(|object| self.with_label(object)).collect()
     }
 }
 

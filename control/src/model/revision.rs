@@ -84,7 +84,7 @@ impl ChangeCounts {
             match change.effect() {
                 Effect::Created => counts.created += 1,
                 Effect::Configured => counts.configured += 1,
-                Effect::Deleted => counts.deleted += 1,
+                Effect::Deleted | Effect::Pruned => counts.deleted += 1,
                 Effect::Unchanged => {}
             }
         }

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 pub use self::sound::LeftOut;
 use super::{
-    CASES_TOTAL_MAX, Chain, ChainName, Field, FieldName, Files, Invalid, Key, KeyName, Match, Model, ModelName, Module,
-    ModuleName, NotGranted, Rule, RuleName, Stage, Tenant, TenantName, quotas,
+    Applied, CASES_TOTAL_MAX, Chain, ChainName, Change, Effect, Field, FieldName, Files, Invalid, Key, KeyName, Label,
+    Match, Model, ModelName, Module, ModuleName, NotGranted, Outcome, Rule, RuleName, Stage, Tenant, TenantName,
+    quotas,
 };
 
 /// The maximum number of tenants with terms of their own of a node.
@@ -165,97 +166,6 @@ impl From<&Rule> for ObjectRef {
     }
 }
 
-/// A change of the desired state, made completely or not at all.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// Tenants to create or update.
-    pub tenants: Vec<Tenant>,
-    /// Modules to create or update.
-    pub modules: Vec<Module>,
-    /// Keys to create or update.
-    pub keys: Vec<Key>,
-    /// Models to create or update.
-    pub models: Vec<Model>,
-    /// Chains to create or update.
-    pub chains: Vec<Chain>,
-    /// Rules to create or update.
-    pub rules: Vec<Rule>,
-    /// Objects to delete.
-    pub delete: Vec<ObjectRef>,
-}
-
-impl Change {
-    fn sets(&self) -> impl Iterator<Item = ObjectRef> + '_ {
-        let tenants = self.tenants.iter().map(ObjectRef::from);
-        let modules = self.modules.iter().map(ObjectRef::from);
-        let keys = self.keys.iter().map(ObjectRef::from);
-        let models = self.models.iter().map(ObjectRef::from);
-        let chains = self.chains.iter().map(ObjectRef::from);
-        let rules = self.rules.iter().map(ObjectRef::from);
-        tenants.chain(modules).chain(keys).chain(models).chain(chains).chain(rules)
-    }
-
-    fn check_named_once(&self) -> Result<(), Invalid> {
-        let mut seen = BTreeSet::new();
-        match self.sets().chain(self.delete.iter().cloned()).find(|object| !seen.insert(object.clone())) {
-            Some(object) => Err(Invalid::Twice(object)),
-            None => Ok(()),
-        }
-    }
-}
-
-/// The effect of a change on one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effect {
-    /// It did not exist before.
-    Created,
-    /// It existed and has changed.
-    Configured,
-    /// It existed and was identical.
-    Unchanged,
-    /// It was deleted.
-    Deleted,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Effect::Created => "created",
-            Effect::Configured => "configured",
-            Effect::Unchanged => "unchanged",
-            Effect::Deleted => "deleted",
-        })
-    }
-}
-
-/// One object of a change, and the effect on it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Outcome {
-    /// The object.
-    #[serde(flatten)]
-    pub object: ObjectRef,
-    /// The effect.
-    pub effect: Effect,
-}
-
-/// The state after a change, and the effects of the change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    /// The state after the change. Its version is the old one if nothing changed, otherwise the next.
-    pub state: DesiredState,
-    /// One outcome for each object that the change names, in its order: tenants, modules, keys, models, chains, rules,
-    /// deletes.
-    pub outcomes: Vec<Outcome>,
-}
-
-impl Applied {
-    /// Returns whether the new state differs from the old.
-    pub fn changed(&self) -> bool {
-        self.outcomes.iter().any(|outcome| outcome.effect != Effect::Unchanged)
-    }
-}
-
 /// All tenants, modules, keys, models, chains and rules that the node ought to have. Always consistent. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredState {
@@ -266,6 +176,8 @@ pub struct DesiredState {
     models: BTreeMap<(TenantName, ModelName), Arc<Model>>,
     chains: BTreeMap<(TenantName, ChainName), Arc<Chain>>,
     rules: BTreeMap<(TenantName, RuleName), Arc<Rule>>,
+    /// The labels of those objects that have one.
+    labels: BTreeMap<ObjectRef, Label>,
 }
 
 impl DesiredState {
@@ -309,6 +221,11 @@ impl DesiredState {
     /// Returns all rules, by tenant and name.
     pub fn rules(&self) -> &BTreeMap<(TenantName, RuleName), Arc<Rule>> {
         &self.rules
+    }
+
+    /// Returns the labels of those objects that have one.
+    pub fn labels(&self) -> &BTreeMap<ObjectRef, Label> {
+        &self.labels
     }
 
     /// Returns the terms of this tenant; none if it has those of the node's defaults.
@@ -374,20 +291,41 @@ impl DesiredState {
         change.check_named_once()?;
         let mut state = self.clone();
         let mut outcomes = state.set_all(change);
-        for object in &change.delete {
+        let deleted = change.delete.iter().map(|object| (object, Effect::Deleted));
+        let pruned = change.prune.iter().map(|object| (object, Effect::Pruned));
+        for (object, effect) in deleted.chain(pruned) {
             if !state.remove(object) {
                 return Err(Invalid::NoSuch(object.clone()));
             }
-            outcomes.push(Outcome { object: object.clone(), effect: Effect::Deleted });
+            outcomes.push(Outcome { object: object.clone(), effect });
         }
-        state.check(&change.delete)?;
+        state.check(&[&change.delete[..], &change.prune[..]].concat())?;
         let mut applied = Applied { state, outcomes };
         applied.state.version += u64::from(applied.changed());
         Ok(applied)
     }
 
-    /// Creates or updates the objects of a change, without any check.
+    /// Creates or updates the objects of a change with their labels, without any check.
     fn set_all(&mut self, change: &Change) -> Vec<Outcome> {
+        let mut outcomes = self.set_objects(change);
+        for Outcome { object, effect } in &mut outcomes {
+            if self.set_label(object, change.labels.get(object)) && *effect == Effect::Unchanged {
+                *effect = Effect::Configured;
+            }
+        }
+        outcomes
+    }
+
+    /// Gives an object this label, or none. Returns whether it had another one.
+    fn set_label(&mut self, object: &ObjectRef, label: Option<&Label>) -> bool {
+        let before = match label {
+            Some(label) => self.labels.insert(object.clone(), label.clone()),
+            None => self.labels.remove(object),
+        };
+        before.as_ref() != label
+    }
+
+    fn set_objects(&mut self, change: &Change) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
         for tenant in &change.tenants {
             let effect = set(&mut self.tenants, tenant.name.clone(), tenant);
@@ -417,6 +355,7 @@ impl DesiredState {
     }
 
     fn remove(&mut self, object: &ObjectRef) -> bool {
+        self.labels.remove(object);
         match object.clone() {
             ObjectRef::Tenant { name } => self.tenants.remove(&name).is_some(),
             ObjectRef::Module { tenant, name } => self.modules.remove(&(tenant, name)).is_some(),

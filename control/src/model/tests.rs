@@ -1,6 +1,6 @@
 mod graph;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -469,8 +469,10 @@ proptest! {
                 models: state.models().values().map(|m| (**m).clone()).collect(),
                 chains: state.chains().values().map(|c| (**c).clone()).collect(),
                 rules: state.rules().values().map(|r| (**r).clone()).collect(),
-                delete: Vec::new(),
+                labels: state.labels().clone(),
+                ..Change::default()
             };
+            prop_assert!(state.labels().keys().all(|object| state.object(object).is_some()));
             prop_assert_eq!(&DesiredState::restore(state.version(), objects.clone()).unwrap(), &state);
             prop_assert!(!state.apply(&objects).unwrap().changed());
         }
@@ -500,14 +502,16 @@ fn any_change() -> impl Strategy<Value = Change> {
         let addresses = [within.parse().unwrap()].into();
         Tenant { addresses, chains_max: Some(2), ..Tenant::new(tenant(t)) }
     });
-    let gone = (owner(), name(), 0..6).prop_map(|(t, n, kind)| match kind {
-        0 => ObjectRef::from(&module_of(t, n)),
-        1 => ObjectRef::from(&chain_of(t, n, &[])),
-        2 => ObjectRef::Tenant { name: tenant(t) },
-        3 => ObjectRef::from(&key_of(t, n)),
-        4 => ObjectRef::from(&model_of(t, n)),
-        _ => ObjectRef::from(&rule_of(t, n, "a", "::1")),
-    });
+    let gone = || {
+        (owner(), name(), 0..6).prop_map(|(t, n, kind)| match kind {
+            0 => ObjectRef::from(&module_of(t, n)),
+            1 => ObjectRef::from(&chain_of(t, n, &[])),
+            2 => ObjectRef::Tenant { name: tenant(t) },
+            3 => ObjectRef::from(&key_of(t, n)),
+            4 => ObjectRef::from(&model_of(t, n)),
+            _ => ObjectRef::from(&rule_of(t, n, "a", "::1")),
+        })
+    };
     (
         prop::collection::vec(terms, 0..2),
         prop::collection::vec(module, 0..4),
@@ -515,16 +519,16 @@ fn any_change() -> impl Strategy<Value = Change> {
         prop::collection::vec(model, 0..3),
         prop::collection::vec(chain, 0..3),
         prop::collection::vec(rule, 0..3),
-        prop::collection::vec(gone, 0..2),
+        (prop::collection::vec(gone(), 0..2), prop::collection::vec(gone(), 0..2)),
+        prop::option::of(prop::sample::select(vec!["x", "y"])),
     )
-        .prop_map(|(tenants, modules, keys, models, chains, rules, delete)| Change {
-            tenants,
-            modules,
-            keys,
-            models,
-            chains,
-            rules,
-            delete,
+        .prop_map(|(tenants, modules, keys, models, chains, rules, (delete, prune), label)| {
+            let labels = BTreeMap::new();
+            let mut change = Change { tenants, modules, keys, models, chains, rules, labels, delete, prune };
+            let label: Option<Label> = label.map(|label| label.parse().unwrap());
+            let objects = change.sets().filter(|object| !matches!(object, ObjectRef::Tenant { .. }));
+            change.labels = objects.filter_map(|object| Some((object, label.clone()?))).collect();
+            change
         })
 }
 

@@ -219,6 +219,9 @@ mod tests {
             deletes: vec![proto::ObjectRef::default(); 3],
             expected_revision: Some(1),
             dry_run: true,
+            label: Some("web".into()),
+            take_over: true,
+            prune_tenants: vec!["demo".into()],
         }
     }
 
@@ -227,7 +230,7 @@ mod tests {
         let message = change().encode_to_vec();
         // Two chains have three stages, each with two outputs, a grant, a key and a model, two ports, and two branches of four
         // matches.
-        let expected = 5 + 2 + 2 + 1 + 3 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2 + 2 * 4);
+        let expected = 5 + 2 + 2 + 1 + 3 + 1 + 2 * (1 + 3 * (1 + 2 + 1 + 2) + 2 + 2 * 4);
         for part_bytes in [1, 2, 3, 7, message.len()] {
             let elements = read(&message, part_bytes).unwrap();
             assert_eq!(elements.count, expected, "in parts of {part_bytes} bytes");

@@ -112,7 +112,7 @@ fn check_needed(
         let name = object.name();
         for (digest, _) in object.uploads() {
             let key = (name.tenant().as_str(), digest.as_bytes());
-            let is_there = match object {
+            let is_there = match object.object {
                 Object::Key(_) => keys.get(key).map_err(|e| store.failed(e))?.is_some(),
                 _ => uploads.get(key).map_err(|e| store.failed(e))?.is_some(),
             };

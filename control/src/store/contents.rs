@@ -11,7 +11,7 @@ use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use super::needs::Needs;
 use super::{Store, StoreError};
-use crate::model::{Digest, Object, ObjectRef};
+use crate::model::{Digest, Labelled, Object, ObjectRef};
 use crate::proto;
 use crate::wire::kind_of;
 
@@ -94,7 +94,7 @@ impl<'t> Contents<'t> {
     }
 
     /// Adds this many references to an object, and stores it with the first. Returns its digest.
-    pub(super) fn hold(&mut self, object: &Object, count: u64) -> Result<Digest, StoreError> {
+    pub(super) fn hold(&mut self, object: &Labelled<Object>, count: u64) -> Result<Digest, StoreError> {
         let bytes = proto::Object::from(object).encode_to_vec();
         let digest = Digest::of(&bytes);
         let held = self.add(&digest, count)?;
@@ -182,7 +182,7 @@ pub(super) fn read_object(
     store: &Store,
     contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
     digest: &Digest,
-) -> Result<Result<Object, Damage>, StoreError> {
+) -> Result<Result<Labelled<Object>, Damage>, StoreError> {
     let bytes = contents.get(digest.as_bytes()).map_err(|e| store.failed(e))?;
     Ok(match bytes {
         None => Err(Damage("its content is missing".to_owned())),
@@ -201,7 +201,7 @@ pub(super) fn read_needs(
 }
 
 /// Returns the object that is stored as these bytes.
-pub(super) fn object_of(digest: &Digest, bytes: &[u8]) -> Result<Object, Damage> {
+pub(super) fn object_of(digest: &Digest, bytes: &[u8]) -> Result<Labelled<Object>, Damage> {
     if Digest::of(bytes) != *digest {
         return Err(Damage("its content is damaged: its bytes have another digest".to_owned()));
     }
@@ -214,7 +214,7 @@ pub(super) fn decoded(
     store: &Store,
     contents: &impl ReadableTable<&'static [u8; 32], &'static [u8]>,
     digest: &Digest,
-) -> Result<Object, StoreError> {
+) -> Result<Labelled<Object>, StoreError> {
     read_object(store, contents, digest)?.map_err(|Damage(reason)| StoreError::DamagedObject {
         path: store.path().to_owned(),
         digest: *digest,

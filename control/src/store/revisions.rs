@@ -8,7 +8,8 @@ use super::contents::{CONTENTS, OBJECTS, REFERENCES, decoded, objects_of};
 use super::history::{FORGOTTEN, HISTORY, ORDER, SHARES, Share, StoredPart};
 use super::{META, Store, StoreError};
 use crate::model::{
-    ChangeCounts, Digest, HistoryLimits, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName,
+    ChangeCounts, Digest, HistoryLimits, Labelled, Object, ObjectChange, ObjectRef, Revision, RevisionFilter,
+    TenantName,
 };
 
 /// How a tenant's callers are told of all operators.
@@ -196,7 +197,7 @@ impl Store {
 
     /// Returns the objects of the first of these contents: at most [`PAGE_OBJECTS`], and no more after [`PAGE_BYTES`]. Ends before a
     /// content that was forgotten meanwhile.
-    pub fn objects(&self, digests: &[Digest]) -> Result<Vec<Object>, StoreError> {
+    pub fn objects(&self, digests: &[Digest]) -> Result<Vec<Labelled<Object>>, StoreError> {
         self.opened.read(|read| {
             let contents = read.open_table(CONTENTS).map_err(|e| self.failed(e))?;
             let references = read.open_table(REFERENCES).map_err(|e| self.failed(e))?;

@@ -16,6 +16,7 @@ impl From<&Module> for proto::Module {
             name: module.name.to_string(),
             digest: module.digest.to_string(),
             size_bytes: module.size_bytes,
+            label: None,
         }
     }
 }
@@ -40,6 +41,7 @@ impl From<&Key> for proto::Key {
             name: key.name.to_string(),
             digest: key.digest.to_string(),
             algorithm: key.algorithm.clone(),
+            label: None,
         }
     }
 }
@@ -64,6 +66,7 @@ impl From<&Model> for proto::Model {
             name: model.name.to_string(),
             digest: model.digest.to_string(),
             size_bytes: model.size_bytes,
+            label: None,
         }
     }
 }
@@ -129,6 +132,8 @@ impl From<&Chain> for proto::Chain {
             cpu_per_second_ms: chain.scheduling.cpu_per_second_ms,
             over_budget: proto::OverBudget::from(chain.scheduling.over_budget).into(),
             fields: chain.fields.iter().map(Into::into).collect(),
+            label: None,
+            implicit: false,
         }
     }
 }
@@ -354,6 +359,7 @@ impl From<&Rule> for proto::Rule {
             r#match: Some((&rule.matcher).into()),
             policy: proto::Policy::from(rule.policy).into(),
             chain: rule.chain.to_string(),
+            label: None,
         }
     }
 }
@@ -505,6 +511,7 @@ impl From<&Outcome> for proto::Outcome {
             Effect::Configured => proto::outcome::Effect::Configured,
             Effect::Unchanged => proto::outcome::Effect::Unchanged,
             Effect::Deleted => proto::outcome::Effect::Deleted,
+            Effect::Pruned => proto::outcome::Effect::Pruned,
         };
         Self { object: Some((&outcome.object).into()), effect: effect.into() }
     }
@@ -519,6 +526,7 @@ impl TryFrom<proto::Outcome> for Outcome {
             proto::outcome::Effect::Configured => Effect::Configured,
             proto::outcome::Effect::Unchanged => Effect::Unchanged,
             proto::outcome::Effect::Deleted => Effect::Deleted,
+            proto::outcome::Effect::Pruned => Effect::Pruned,
             proto::outcome::Effect::Unspecified => return Err(BadMessage::new("outcome.effect", "it is missing")),
         };
         let object = message.object.ok_or_else(|| BadMessage::new("outcome.object", "it is missing"))?;

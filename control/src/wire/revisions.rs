@@ -2,42 +2,48 @@
 
 use std::sync::Arc;
 
+use super::labels::HasLabel;
 use super::{BadMessage, field, optional};
-use crate::model::{ChangeCounts, Digest, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName};
+use crate::model::{
+    ChangeCounts, Digest, Labelled, Object, ObjectChange, ObjectRef, Revision, RevisionFilter, TenantName,
+};
 use crate::proto;
 use crate::proto::object;
 
-impl From<&Object> for proto::Object {
-    fn from(object: &Object) -> Self {
+impl From<&Labelled<Object>> for proto::Object {
+    fn from(Labelled { object, label }: &Labelled<Object>) -> Self {
+        let label = label.as_ref();
         let object = match object {
             Object::Tenant(tenant) => object::Object::Tenant((&**tenant).into()),
-            Object::Module(module) => object::Object::Module((&**module).into()),
-            Object::Key(key) => object::Object::Key((&**key).into()),
-            Object::Model(model) => object::Object::Model((&**model).into()),
-            Object::Chain(chain) => object::Object::Chain((&**chain).into()),
-            Object::Rule(rule) => object::Object::Rule((&**rule).into()),
+            Object::Module(module) => object::Object::Module(proto::Module::from(&**module).with_label(label)),
+            Object::Key(key) => object::Object::Key(proto::Key::from(&**key).with_label(label)),
+            Object::Model(model) => object::Object::Model(proto::Model::from(&**model).with_label(label)),
+            Object::Chain(chain) => object::Object::Chain(proto::Chain::from(&**chain).with_label(label)),
+            Object::Rule(rule) => object::Object::Rule(proto::Rule::from(&**rule).with_label(label)),
         };
         Self { object: Some(object) }
     }
 }
 
-impl From<Object> for proto::Object {
-    fn from(object: Object) -> Self {
+impl From<Labelled<Object>> for proto::Object {
+    fn from(object: Labelled<Object>) -> Self {
         (&object).into()
     }
 }
 
-impl TryFrom<proto::Object> for Object {
+impl TryFrom<proto::Object> for Labelled<Object> {
     type Error = BadMessage;
 
     fn try_from(message: proto::Object) -> Result<Self, BadMessage> {
         Ok(match message.object {
-            Some(object::Object::Tenant(tenant)) => Object::Tenant(Arc::new(tenant.try_into()?)),
-            Some(object::Object::Module(module)) => Object::Module(Arc::new(module.try_into()?)),
-            Some(object::Object::Key(key)) => Object::Key(Arc::new(key.try_into()?)),
-            Some(object::Object::Model(model)) => Object::Model(Arc::new(model.try_into()?)),
-            Some(object::Object::Chain(chain)) => Object::Chain(Arc::new(chain.try_into()?)),
-            Some(object::Object::Rule(rule)) => Object::Rule(Arc::new(rule.try_into()?)),
+            Some(object::Object::Tenant(tenant)) => {
+                Self { object: Object::Tenant(Arc::new(tenant.try_into()?)), label: None }
+            }
+            Some(object::Object::Module(module)) => Labelled::try_from(module)?.map(|it| Object::Module(Arc::new(it))),
+            Some(object::Object::Key(key)) => Labelled::try_from(key)?.map(|it| Object::Key(Arc::new(it))),
+            Some(object::Object::Model(model)) => Labelled::try_from(model)?.map(|it| Object::Model(Arc::new(it))),
+            Some(object::Object::Chain(chain)) => Labelled::try_from(chain)?.map(|it| Object::Chain(Arc::new(it))),
+            Some(object::Object::Rule(rule)) => Labelled::try_from(rule)?.map(|it| Object::Rule(Arc::new(it))),
             None => {
                 return Err(BadMessage::new("object", "it is missing, or of a kind that this version does not know"));
             }

@@ -192,9 +192,9 @@ async fn populate(remote: &Remote, operator: &mut Client, channel: &Channel, ten
     let chain = format!("chain-of-{tenant}");
     let mut request = proto::ApplyRequest {
         tenants: vec![proto::Tenant { name: of.clone(), ..Default::default() }],
-        modules: vec![proto::Module { tenant: of.clone(), name: stage.module.clone(), digest, size_bytes: 0 }],
-        keys: vec![proto::Key { tenant: of.clone(), name: key_name, digest: key, algorithm: String::new() }],
-        models: vec![proto::Model { tenant: of.clone(), name: model_name, digest: model, size_bytes: 0 }],
+        modules: vec![proto::Module { tenant: of.clone(), name: stage.module.clone(), digest, ..Default::default() }],
+        keys: vec![proto::Key { tenant: of.clone(), name: key_name, digest: key, ..Default::default() }],
+        models: vec![proto::Model { tenant: of.clone(), name: model_name, digest: model, ..Default::default() }],
         chains: vec![proto::Chain {
             tenant: of.clone(),
             name: chain.clone(),
@@ -231,6 +231,7 @@ fn alike(tenant: &str, name: &str, chain: &str) -> proto::Rule {
         r#match: None,
         policy: proto::Policy::Shared.into(),
         chain: chain.to_owned(),
+        label: None,
     }
 }
 

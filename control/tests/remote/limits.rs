@@ -80,7 +80,7 @@ async fn change_of_one_chain(remote: &Remote) -> proto::ApplyRequest {
     call(&remote.local(), APPLY, made.encode_to_vec()).await.unwrap();
     let mut operator = pinion_control::Client::connect(&remote.served.socket).await.unwrap();
     let digest = operator.upload(&"demo".parse().unwrap(), wasm("m")).await.unwrap().to_string();
-    let module = proto::Module { tenant: "demo".into(), name: "m".into(), digest, size_bytes: 0 };
+    let module = proto::Module { tenant: "demo".into(), name: "m".into(), digest, ..Default::default() };
     let stage = proto::Stage { module: "m".into(), config: vec![7; 60 << 10], ..Default::default() };
     let chain = proto::Chain { tenant: "demo".into(), name: "c".into(), stages: vec![stage; 10], ..Default::default() };
     proto::ApplyRequest { modules: vec![module], chains: vec![chain], ..Default::default() }

@@ -80,8 +80,13 @@ fn a_module_is_called_by_its_name_and_a_chain_of_that_name_comes_first() {
     let node = node(&word_count());
     let cli = node.cli();
     assert_answer(&cli.output(&["invoke", "word-count", "-d", "one two"]), b"0 2 7\n");
-    assert_eq!(cli.get("chains"), Vec::<Value>::new(), "it is no part of the desired state");
+    let [chain] = &cli.get("chains")[..] else { panic!("the call has made a chain") };
+    assert_eq!((&chain["name"], &chain["implicit"]), (&"word-count".into(), &true.into()));
     assert_eq!(cli.chain_status("default", "word-count")["active"], 1);
+    cli.run(&["delete", "chain/word-count"]);
+    assert_eq!(cli.get("chains"), Vec::<Value>::new());
+    until("the end of its instance", SOON, || cli.serving_fwps().is_empty().then_some(()));
+    assert_answer(&cli.output(&["invoke", "word-count", "-d", "three"]), b"0 1 5\n");
     // Sends its input back, with only the addresses swapped.
     let macswap = Manifest::of("default").module("macswap", &build::sample("macswap"));
     node.apply(macswap.chain("word-count", "macswap", "").text());

@@ -234,6 +234,10 @@ fn the_commands_of_each_chapter_work_when_pasted_while_the_tours_node_runs() {
                 "rule/rollout configured",
                 "as before",
                 "is in force",
+                "chain/rollout configured",
+                "+++ /dev/null",
+                "status 1",
+                "rule/rollout pruned",
                 "chain/rollout deleted",
             ],
             "two-tenants" => &[

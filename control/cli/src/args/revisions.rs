@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, Subcommand};
 use pinion_control::control::ChangeOptions;
 
-use super::{Kind, Scope, time};
+use super::{Kind, Scope, Waiting, time};
 
 /// On what terms a change is made.
 #[derive(Clone, Copy, Debug, ClapArgs)]
@@ -24,27 +24,6 @@ impl From<Terms> for ChangeOptions {
         Self { dry_run, expected_revision }
     }
 }
-
-/// Whether to wait until a change is in force.
-#[derive(Clone, Copy, Debug, ClapArgs)]
-pub(crate) struct Waiting {
-    /// Wait until the change is completely in force: an instance of each chain that it concerns is ready. Chains with
-    /// cache_min = 0 have none ready
-    #[arg(long)]
-    pub(crate) wait: bool,
-    /// How long to wait for that: 500ms, 10s, 2m. By default 2m
-    #[arg(id = "wait_timeout", long = "timeout", requires = "wait", value_name = "TIME", value_parser = time)]
-    timeout: Option<Duration>,
-}
-
-impl Waiting {
-    pub(crate) fn timeout(self) -> Duration {
-        self.timeout.unwrap_or(WAIT)
-    }
-}
-
-/// How long to wait by default.
-const WAIT: Duration = Duration::from_secs(120);
 
 /// Which revisions to show.
 #[derive(Debug, ClapArgs)]

@@ -8,28 +8,47 @@ use anyhow::Context;
 use pinion_control::Client;
 use pinion_control::control::{ApplyRequest, ChangeOptions, Changed, NamedUpload};
 use pinion_control::manifest::Contents;
-use pinion_control::model::Digest;
+use pinion_control::model::{Digest, Labelling};
 
-use super::{Done, check, print_changed, progress, read_manifests, rollout};
-use crate::args::{Format, Terms, Waiting};
+use super::{BadInput, Done, check, print_changed, progress, read_manifests, rollout};
+use crate::args::{Format, LabelTerms, Terms, Waiting};
 use crate::contexts::Target;
 
 pub(super) async fn run(
     target: &Target,
     files: &[PathBuf],
+    labels: LabelTerms,
     terms: Terms,
     waiting: Waiting,
     format: Format,
 ) -> anyhow::Result<()> {
     let contents = read_manifests(&target.tenant_or(None), files)?.load()?;
+    let labelling = labelling(&contents, labels, files)?;
     let mut client = target.connect().await?;
-    let changed = progress::shown_during(&target.address, apply(client.clone(), contents, terms.into())).await?;
+    let work = apply(client.clone(), contents, labelling, terms.into());
+    let changed = progress::shown_during(&target.address, work).await?;
     print_changed(&changed, Done::of(terms), format)?;
     rollout::wait_for(&mut client, &changed, terms, waiting).await
 }
 
+/// Returns which label the objects of these manifests get, and what is pruned.
+fn labelling(contents: &Contents, terms: LabelTerms, files: &[PathBuf]) -> Result<Labelling, BadInput> {
+    let LabelTerms { prune, take_over } = terms;
+    let prune = match (prune, &contents.label) {
+        (true, None) => return Err(BadInput::PruneWithoutLabel(files.to_vec())),
+        (true, Some(_)) => contents.owners.clone(),
+        (false, _) => BTreeSet::new(),
+    };
+    Ok(Labelling { label: contents.label.clone(), take_over, prune })
+}
+
 /// Uploads the modules, files, keys and models, and makes the change. A dry run's uploads cost no revision.
-pub(super) async fn apply(mut client: Client, contents: Contents, options: ChangeOptions) -> anyhow::Result<Changed> {
+pub(super) async fn apply(
+    mut client: Client,
+    contents: Contents,
+    labelling: Labelling,
+    options: ChangeOptions,
+) -> anyhow::Result<Changed> {
     if options.dry_run {
         client = client.keeping_history();
     }
@@ -62,6 +81,7 @@ pub(super) async fn apply(mut client: Client, contents: Contents, options: Chang
         models.push(NamedUpload { tenant: file.tenant, name: file.name, digest });
     }
     let (tenants, chains, rules) = (contents.tenants, contents.chains, contents.rules);
-    let request = ApplyRequest { tenants, modules, keys, models, chains, rules, deletes: Vec::new(), options };
+    let deletes = Vec::new();
+    let request = ApplyRequest { tenants, modules, keys, models, chains, rules, deletes, labelling, options };
     Ok(client.apply(request).await?)
 }

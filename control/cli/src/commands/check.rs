@@ -171,7 +171,7 @@ fn consistent(contents: &Contents) -> Result<(), BadInput> {
     let models = contents.models.iter().map(model).chain(contents.uploaded_models.iter().map(uploaded_model)).collect();
     let (tenants, chains) = (contents.tenants.clone(), contents.chains.clone());
     let rules = contents.rules.clone();
-    let change = Change { tenants, modules, keys: keys(contents)?, models, chains, rules, delete: Vec::new() };
+    let change = Change { tenants, modules, keys: keys(contents)?, models, chains, rules, ..Change::default() };
     match DesiredState::default().apply(&change) {
         Ok(_) | Err(Invalid::UnknownModule { .. } | Invalid::UnknownGranted { .. } | Invalid::UnknownChain { .. }) => {
             Ok(())

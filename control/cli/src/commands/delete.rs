@@ -11,7 +11,7 @@ pub(super) fn objects(words: &[String], tenant: &TenantName) -> Result<Vec<Objec
 }
 
 /// Returns the object. A name that is not valid is reported as one that does not exist.
-fn object(kind: Kind, name: String, tenant: &TenantName) -> Result<ObjectRef, BadInput> {
+pub(super) fn object(kind: Kind, name: String, tenant: &TenantName) -> Result<ObjectRef, BadInput> {
     let owner = tenant.clone();
     let object: Result<ObjectRef, BadName> = match kind {
         Kind::Tenant => name.parse().map(|name| ObjectRef::Tenant { name }),

@@ -1,8 +1,8 @@
 //! `pinion describe`: shows one object and what belongs to it.
 
-use pinion_control::client::Filter;
+use pinion_control::client::{Filter, ListedChain};
 use pinion_control::model::{
-    Branch, Case, Chain, Key, KeyName, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange,
+    Branch, Case, Key, KeyName, Labelled, Model, ModelName, Module, Outbound, Output, OverBudget, PortName, PortRange,
     Reverse, Rule, Scheduling, Stage, Target as To, Tenant, TenantName,
 };
 use pinion_control::node::{ChainDrop, ChainStatus, FwpStatus, LatencyStatus, ResourceUse, TenantAccount};
@@ -152,38 +152,41 @@ fn resource(ResourceUse { name, used, guaranteed, limit, refused }: &ResourceUse
     ]
 }
 
-fn describe_module(module: &Module, chains: &[Chain]) -> String {
+fn describe_module(module: &Labelled<Module>, chains: &[ListedChain]) -> String {
     let users = chains.iter().filter(|chain| chain.stages.iter().any(|stage| stage.module == module.name));
     output::description([
         ("Tenant", module.tenant.to_string()),
         ("Name", module.name.to_string()),
+        ("Label", or_dash(module.label.as_ref())),
         ("Digest", module.digest.to_string()),
         ("Size", size(module.size_bytes)),
         ("Chains", names(users.map(|chain| chain.name.to_string()))),
     ])
 }
 
-fn describe_key(key: &Key, chains: &[Chain]) -> String {
+fn describe_key(key: &Labelled<Key>, chains: &[ListedChain]) -> String {
     output::description([
         ("Tenant", key.tenant.to_string()),
         ("Name", key.name.to_string()),
+        ("Label", or_dash(key.label.as_ref())),
         ("Algorithm", key.algorithm.clone()),
         ("Public key", key.digest.to_string()),
         ("Chains", names(users(chains, &key.tenant, |stage| stage.keys.contains(&key.name)).into_iter())),
     ])
 }
 
-fn describe_model(model: &Model, chains: &[Chain]) -> String {
+fn describe_model(model: &Labelled<Model>, chains: &[ListedChain]) -> String {
     output::description([
         ("Tenant", model.tenant.to_string()),
         ("Name", model.name.to_string()),
+        ("Label", or_dash(model.label.as_ref())),
         ("Digest", model.digest.to_string()),
         ("Size", size(model.size_bytes)),
         ("Chains", names(users(chains, &model.tenant, |stage| stage.models.contains(&model.name)).into_iter())),
     ])
 }
 
-fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> String {
+fn describe_chain(chain: &ListedChain, rules: &[Labelled<Rule>], status: &[ChainStatus]) -> String {
     let status = status.iter().find(|status| status.tenant == chain.tenant && status.chain == chain.name);
     let stages = (0..chain.stages.len()).map(|at| describe_stage(&chain.stages, at));
     let drop = |drop: &ChainDrop| format!("{} at {}, {}", drop.count, drop.place, drop.reason);
@@ -198,10 +201,13 @@ fn describe_chain(chain: &Chain, rules: &[Rule], status: &[ChainStatus]) -> Stri
     } else {
         "no: a call whose instance ends fails"
     };
+    let implicit = if chain.implicit { "yes: a call of the module of this name has made it" } else { "no" };
     let egress = chain.egress.as_ref().map_or("the port that a packet came in by".into(), |port| port.to_string());
     output::description([
         ("Tenant", chain.tenant.to_string()),
         ("Name", chain.name.to_string()),
+        ("Label", or_dash(chain.chain.label.as_ref())),
+        ("Implicit", implicit.into()),
         ("Entry", chain.entry.as_ref().map_or("the first stage".into(), |entry| branch(&chain.stages, entry, "\n"))),
         ("Stages", names(stages)),
         ("Egress", egress),
@@ -318,10 +324,11 @@ fn target(stages: &[Stage], target: &To) -> String {
     }
 }
 
-fn describe_rule(rule: &Rule) -> String {
+fn describe_rule(rule: &Labelled<Rule>) -> String {
     output::description([
         ("Tenant", rule.tenant.to_string()),
         ("Name", rule.name.to_string()),
+        ("Label", or_dash(rule.label.as_ref())),
         ("Priority", rule.priority.to_string()),
         ("Match", rule.matcher.to_string().replace(", ", "\n")),
         ("Policy", rule.policy.to_string()),

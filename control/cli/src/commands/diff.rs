@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use pinion_control::Client;
 use pinion_control::manifest::Contents;
-use pinion_control::model::{Digest, Object, ObjectRef, TenantName};
+use pinion_control::model::{Digest, Label, Labelled, Object, ObjectRef, TenantName};
 use pinion_text::printable_lines;
 use serde::Serialize;
 use similar::TextDiff;
 
-use super::read_manifests;
+use super::{BadInput, read_manifests};
 use crate::args::Format;
 use crate::contexts::Target;
 use crate::output;
@@ -37,16 +37,28 @@ struct Difference {
     diff: String,
 }
 
-/// Compares what manifests say with what is there. Objects that only the node has are no difference.
-pub(super) async fn manifests(target: &Target, files: &[PathBuf], format: Format) -> anyhow::Result<()> {
-    let wanted = wanted(read_manifests(&target.tenant_or(None), files)?.load()?)?;
-    let tenants: BTreeSet<TenantName> = wanted.keys().map(|object| object.tenant().clone()).collect();
-    let mut client = target.connect().await?;
-    let mut present = Texts::new();
-    for tenant in tenants {
-        present.extend(at(&mut client, &tenant, None).await?);
+/// Compares what manifests say with what is there. Objects that only the node has are no difference, unless they are to be pruned.
+pub(super) async fn manifests(target: &Target, files: &[PathBuf], prune: bool, format: Format) -> anyhow::Result<()> {
+    let contents = read_manifests(&target.tenant_or(None), files)?.load()?;
+    let (label, owners) = (contents.label.clone(), contents.owners.clone());
+    if prune && label.is_none() {
+        return Err(BadInput::PruneWithoutLabel(files.to_vec()).into());
     }
-    present.retain(|object, _| wanted.contains_key(object));
+    let tenants: BTreeSet<TenantName> = contents.tenants.iter().map(|tenant| tenant.name.clone()).collect();
+    let mut client = target.connect().await?;
+    let mut present: BTreeMap<ObjectRef, Labelled<Object>> = BTreeMap::new();
+    for tenant in &tenants | &owners {
+        let objects = client.objects_at(&tenant, None).await?;
+        present.extend(objects.into_iter().map(|object| (object.name(), object)));
+    }
+    // Objects of a manifest without a label keep theirs.
+    let next_label = |object: &ObjectRef| label.clone().or_else(|| present.get(object)?.label.clone());
+    let wanted = wanted(contents, next_label)?;
+    let is_pruned =
+        |name: &ObjectRef, object: &Labelled<Object>| prune && object.label == label && owners.contains(name.tenant());
+    present.retain(|name, object| wanted.contains_key(name) || is_pruned(name, object));
+    let present =
+        present.iter().map(|(name, object)| Ok((name.clone(), text(object)?))).collect::<anyhow::Result<_>>()?;
     print(&differences(&present, "the node", &wanted, "the manifest"), format)
 }
 
@@ -69,71 +81,82 @@ async fn at(client: &mut Client, tenant: &TenantName, revision: Option<u64>) -> 
     objects.iter().map(|object| Ok((object.name(), text(object)?))).collect()
 }
 
-/// Returns the objects that manifests define.
-fn wanted(contents: Contents) -> anyhow::Result<Texts> {
+/// Returns the objects that manifests define, with the labels that they will have.
+fn wanted(contents: Contents, label: impl Fn(&ObjectRef) -> Option<Label>) -> anyhow::Result<Texts> {
     let mut texts = Texts::new();
-    for tenant in contents.tenants {
-        let object = Object::Tenant(Arc::new(tenant));
-        texts.insert(object.name(), text(&object)?);
-    }
+    let mut add_upload = |name: ObjectRef, digest: Digest| {
+        let text = uploaded(&name, &digest, label(&name).as_ref())?;
+        texts.insert(name, text);
+        anyhow::Ok(())
+    };
     let modules = contents.modules.into_iter().map(|file| (file.tenant, file.name, Digest::of(&file.wasm)));
     for (tenant, name, digest) in modules.chain(contents.uploaded.into_iter().map(|it| (it.tenant, it.name, it.digest)))
     {
-        texts.insert(ObjectRef::Module { tenant, name: name.clone() }, uploaded("module", name.as_str(), &digest)?);
+        add_upload(ObjectRef::Module { tenant, name }, digest)?;
     }
     for file in contents.keys {
-        let (digest, name) = (file.digest()?, file.name);
-        texts.insert(
-            ObjectRef::Key { tenant: file.tenant, name: name.clone() },
-            uploaded("key", name.as_str(), &digest)?,
-        );
+        let digest = file.digest()?;
+        add_upload(ObjectRef::Key { tenant: file.tenant, name: file.name }, digest)?;
     }
     for it in contents.uploaded_keys {
-        let text = uploaded("key", it.name.as_str(), &it.digest)?;
-        texts.insert(ObjectRef::Key { tenant: it.tenant, name: it.name }, text);
+        add_upload(ObjectRef::Key { tenant: it.tenant, name: it.name }, it.digest)?;
     }
     let models = contents.models.into_iter().map(|file| (file.tenant, file.name, Digest::of(&file.onnx)));
     let uploaded_models = contents.uploaded_models.into_iter().map(|it| (it.tenant, it.name, it.digest));
     for (tenant, name, digest) in models.chain(uploaded_models) {
-        texts.insert(ObjectRef::Model { tenant, name: name.clone() }, uploaded("model", name.as_str(), &digest)?);
+        add_upload(ObjectRef::Model { tenant, name }, digest)?;
     }
+    let tenants = contents.tenants.into_iter().map(|tenant| Object::Tenant(Arc::new(tenant)));
     let chains = contents.chains.into_iter().map(|chain| Object::Chain(Arc::new(chain)));
-    for object in chains.chain(contents.rules.into_iter().map(|rule| Object::Rule(Arc::new(rule)))) {
-        texts.insert(object.name(), text(&object)?);
+    let rules = contents.rules.into_iter().map(|rule| Object::Rule(Arc::new(rule)));
+    for object in tenants.chain(chains).chain(rules) {
+        let name = object.name();
+        let label = label(&name).filter(|_| !matches!(object, Object::Tenant(_)));
+        texts.insert(name, text(&Labelled { object, label })?);
     }
     Ok(texts)
 }
 
 /// Returns an object as TOML.
-fn text(object: &Object) -> anyhow::Result<String> {
+fn text(Labelled { object, label }: &Labelled<Object>) -> anyhow::Result<String> {
+    let (name, label) = (object.name(), label.as_ref());
     match object {
-        Object::Module(module) => uploaded("module", module.name.as_str(), &module.digest),
-        Object::Key(key) => uploaded("key", key.name.as_str(), &key.digest),
-        Object::Model(model) => uploaded("model", model.name.as_str(), &model.digest),
-        Object::Tenant(tenant) => toml_of("tenant", &**tenant),
-        Object::Chain(chain) => toml_of("chain", &**chain),
-        Object::Rule(rule) => toml_of("rule", &**rule),
+        Object::Module(module) => uploaded(&name, &module.digest, label),
+        Object::Key(key) => uploaded(&name, &key.digest, label),
+        Object::Model(model) => uploaded(&name, &model.digest, label),
+        Object::Tenant(tenant) => toml_of(&name, &**tenant, label),
+        Object::Chain(chain) => toml_of(&name, &**chain, label),
+        Object::Rule(rule) => toml_of(&name, &**rule, label),
     }
 }
 
 /// Returns the TOML of what only has a name and a digest to compare.
-fn uploaded(kind: &str, name: &str, digest: &Digest) -> anyhow::Result<String> {
+fn uploaded(object: &ObjectRef, digest: &Digest, label: Option<&Label>) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Uploaded<'a> {
         name: &'a str,
         digest: &'a Digest,
     }
-    toml_of(kind, &Uploaded { name, digest })
+    toml_of(object, &Uploaded { name: object.name(), digest }, label)
 }
 
-fn toml_of(kind: &str, value: &impl Serialize) -> anyhow::Result<String> {
-    let mut table = toml::Table::try_from(value)?;
-    // The label of the difference has it.
-    table.remove("tenant");
+/// Returns a value as TOML, with the label after its name.
+fn toml_of(object: &ObjectRef, value: &impl Serialize, label: Option<&Label>) -> anyhow::Result<String> {
+    let mut table = toml::Table::new();
+    for (key, value) in toml::Table::try_from(value)? {
+        let is_name = key == "name";
+        // The header of the difference has the tenant.
+        if key != "tenant" {
+            table.insert(key, value);
+        }
+        if let Some(label) = label.filter(|_| is_name) {
+            table.insert("label".to_owned(), label.to_string().into());
+        }
+    }
     if let Some(stages) = table.get_mut("stages").and_then(toml::Value::as_array_mut) {
         stages.iter_mut().filter_map(toml::Value::as_table_mut).for_each(write_config);
     }
-    let document = toml::Table::from_iter([(kind.to_owned(), toml::Value::Array(vec![table.into()]))]);
+    let document = toml::Table::from_iter([(object.kind().to_owned(), toml::Value::Array(vec![table.into()]))]);
     Ok(toml::to_string(&document)?)
 }
 
@@ -208,12 +231,13 @@ mod tests {
 
     use super::*;
 
-    fn echo(config: &[u8]) -> Object {
+    fn echo(config: &[u8]) -> Labelled<Object> {
         let stage = Stage::new("m".parse().unwrap(), config.to_vec());
-        Object::Chain(Arc::new(Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage])))
+        let chain = Chain::new("demo".parse().unwrap(), "echo".parse().unwrap(), vec![stage]);
+        Labelled { object: Object::Chain(Arc::new(chain)), label: None }
     }
 
-    fn texts(objects: &[Object]) -> Texts {
+    fn texts(objects: &[Labelled<Object>]) -> Texts {
         objects.iter().map(|object| (object.name(), text(object).unwrap())).collect()
     }
 
@@ -224,7 +248,15 @@ mod tests {
         for line in ["name = \"echo\"", "idle_timeout_ms = 300000", "module = \"m\"", "config = \"hello\""] {
             assert!(text.lines().any(|it| it == line), "{line} in {text}");
         }
-        assert!(!text.contains("tenant"), "{text}");
+        assert!(!text.contains("tenant") && !text.contains("label"), "{text}");
+    }
+
+    #[test]
+    fn another_label_is_a_difference() {
+        let labelled = Labelled { label: Some("web".parse().unwrap()), ..echo(b"a") };
+        let found = differences(&texts(&[echo(b"a")]), "the node", &texts(&[labelled]), "the manifest");
+        let [Difference { diff, .. }] = &found[..] else { panic!("{found:?}") };
+        assert!(diff.contains("\n name = \"echo\"\n+label = \"web\"\n"), "{diff}");
     }
 
     #[test]

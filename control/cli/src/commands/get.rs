@@ -2,10 +2,10 @@
 
 mod kinds;
 
+use pinion_control::Client;
 use pinion_control::client::Filter;
 use pinion_control::manifest::written;
-use pinion_control::model::Object;
-use pinion_control::{Client, model::TenantName};
+use pinion_control::model::{Label, Labelled, Object, TenantName};
 use serde_json::{Map, Value};
 
 pub(super) use self::kinds::users;
@@ -33,24 +33,67 @@ struct Item {
     /// The texts of all columns.
     row: Vec<String>,
     /// The object itself, if it is one of a manifest.
-    object: Option<Object>,
+    object: Option<Labelled<Object>>,
 }
 
-/// Lists the objects that these words name.
-pub(super) async fn run(target: &Target, words: &[String], scope: Scope, format: OutputFormat) -> anyhow::Result<()> {
+/// Lists the objects that these words name; of those only such with this label, if one is given.
+pub(super) async fn run(
+    target: &Target,
+    words: &[String],
+    label: Option<Label>,
+    scope: Scope,
+    format: OutputFormat,
+) -> anyhow::Result<()> {
     let selected = selected(words, &Kind::ALL).map_err(BadInput::from)?;
     if format == OutputFormat::Toml
         && let Some(other) = selected.iter().find(|one| !Kind::OF_MANIFESTS.contains(&one.kind))
     {
         return Err(BadInput::NotInManifests(other.kind.plural()).into());
     }
+    if let Some(other) = selected.iter().find(|one| label.is_some() && !Kind::OF_TENANTS.contains(&one.kind)) {
+        return Err(BadInput::NoLabels(other.kind.plural()).into());
+    }
     let tenant = shown_tenant(target, scope);
     let mut client = target.connect().await?;
     let mut found = Vec::new();
     for one in selected {
-        found.push(find(&mut client, one, tenant.as_ref()).await?);
+        let is_named = !one.names.is_empty();
+        let mut of_kind = find(&mut client, one, tenant.as_ref()).await?;
+        if format == OutputFormat::Toml {
+            without_implicit(&mut of_kind, is_named)?;
+        }
+        let has_label = |item: &Item| item.object.as_ref().is_some_and(|object| object.label == label);
+        of_kind.items.retain(|item| label.is_none() || has_label(item));
+        found.push(of_kind);
     }
     print(&found, tenant.as_ref(), format)
+}
+
+/// Returns an object as a manifest.
+pub(super) async fn manifest(
+    client: &mut Client,
+    kind: Kind,
+    name: String,
+    tenant: &TenantName,
+) -> anyhow::Result<String> {
+    let mut found = find(client, Selected { kind, names: vec![name] }, Some(tenant)).await?;
+    without_implicit(&mut found, true)?;
+    Ok(written(&objects(&[found]))?)
+}
+
+/// Leaves out chains that calls have made, which no manifest defines, unless they are named.
+fn without_implicit(found: &mut Found, is_named: bool) -> Result<(), BadInput> {
+    match found.items.iter().find(|item| item.object.is_none()) {
+        Some(item) if is_named => Err(BadInput::ImplicitChain(item.name.clone())),
+        _ => {
+            found.items.retain(|item| item.object.is_some());
+            Ok(())
+        }
+    }
+}
+
+fn objects(found: &[Found]) -> Vec<Labelled<Object>> {
+    found.iter().flat_map(|found| &found.items).filter_map(|item| item.object.clone()).collect()
 }
 
 /// Returns the objects of a kind, all of which must be there if they are named.
@@ -88,11 +131,7 @@ fn print(found: &[Found], tenant: Option<&TenantName>, format: OutputFormat) -> 
     match format {
         OutputFormat::Json => output::json(&values(found)),
         OutputFormat::Yaml => output::yaml(&values(found)),
-        OutputFormat::Toml => {
-            let items = found.iter().flat_map(|found| &found.items);
-            let objects: Vec<Object> = items.filter_map(|item| item.object.clone()).collect();
-            output::write(&written(&objects)?)
-        }
+        OutputFormat::Toml => output::write(&written(&objects(found))?),
         OutputFormat::Table | OutputFormat::Wide | OutputFormat::Name
             if found.iter().all(|found| found.items.is_empty()) =>
         {

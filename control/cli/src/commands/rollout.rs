@@ -1,10 +1,10 @@
 //! `pinion rollout`: returns to earlier revisions, and waits until the latest one is in force.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pinion_control::Client;
-use pinion_control::client::Filter;
+use pinion_control::client::{Filter, ListedChain};
 use pinion_control::control::{Changed, Restored};
 use pinion_control::model::{Chain, ChainKey, Effect, ObjectRef, Outcome, TenantName};
 use serde::Serialize;
@@ -14,8 +14,8 @@ use crate::args::{Format, Terms, Waiting};
 use crate::contexts::Target;
 use crate::output;
 
-/// The interval between requests to the node.
-const INTERVAL: Duration = Duration::from_millis(100);
+/// The interval between requests to the node while a command waits.
+pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// How many chains without an instance an error names.
 const NAMED_MAX: usize = 8;
 
@@ -74,8 +74,8 @@ pub(super) async fn status(target: &Target, timeout: Duration, format: Format) -
     let mut client = target.connect().await?;
     let version = client.status().await?.desired_version;
     let chains = client.chains(Filter::default()).await?;
-    let chains = chains.iter().filter(|chain| chain.cache_min > 0).map(key).collect();
-    let followed_version = in_force(&mut client, version, chains, timeout).await?;
+    let chains = chains.iter().filter(|chain| is_awaited(chain)).map(key).collect();
+    let followed_version = in_force(&mut client, version, chains, Patience::begin(timeout)).await?;
     match format {
         Format::Json => output::json(&InForce { desired_version: version, followed_version }),
         Format::Table => output::print(&format!("revision {version} is in force")),
@@ -90,24 +90,50 @@ pub(super) async fn wait_for(
     waiting: Waiting,
 ) -> anyhow::Result<()> {
     if waiting.wait && !terms.dry_run {
-        let chains = concerned(client, &changed.outcomes).await?;
-        in_force(client, changed.version, chains, waiting.timeout()).await?;
+        let patience = Patience::begin(waiting.timeout());
+        let is_there = |outcome: &&Outcome| !matches!(outcome.effect, Effect::Deleted | Effect::Pruned);
+        let objects = changed.outcomes.iter().filter(is_there).map(|outcome| &outcome.object).collect();
+        let chains = concerned(client, &objects).await?;
+        in_force(client, changed.version, chains, patience).await?;
     }
     Ok(())
 }
 
-/// Returns the chains that a change has made, or whose modules, keys or models it has changed, and which keep instances ready.
-async fn concerned(client: &mut Client, outcomes: &[Outcome]) -> anyhow::Result<BTreeSet<ChainKey>> {
-    let there = outcomes.iter().filter(|outcome| outcome.effect != Effect::Deleted);
-    let objects: BTreeSet<&ObjectRef> = there.map(|outcome| &outcome.object).collect();
+/// For how long a command waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    began: Instant,
+    pub(super) timeout: Duration,
+}
+
+impl Patience {
+    pub(super) fn begin(timeout: Duration) -> Self {
+        Self { began: Instant::now(), timeout }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.timeout
+    }
+}
+
+/// Returns the chains that are among these objects, or have modules, keys or models of them, and which keep instances ready.
+pub(super) async fn concerned(
+    client: &mut Client,
+    objects: &BTreeSet<&ObjectRef>,
+) -> anyhow::Result<BTreeSet<ChainKey>> {
     let tenants: BTreeSet<&TenantName> = objects.iter().map(|object| object.tenant()).collect();
     let mut concerned = BTreeSet::new();
     for tenant in tenants {
         let chains = client.chains(Filter { tenant: Some(tenant.clone()), name: None }).await?;
-        let chains = chains.iter().filter(|chain| chain.cache_min > 0);
+        let chains = chains.iter().filter(|chain| is_awaited(chain));
         concerned.extend(chains.filter(|chain| needs(chain).any(|object| objects.contains(&object))).map(key));
     }
     Ok(concerned)
+}
+
+/// Returns whether a chain has to have an instance ready for a revision to be in force. An implicit one is part of none.
+fn is_awaited(chain: &ListedChain) -> bool {
+    chain.cache_min > 0 && !chain.implicit
 }
 
 /// Returns a chain's name and those of its modules, keys and models.
@@ -123,19 +149,19 @@ fn needs(chain: &Chain) -> impl Iterator<Item = ObjectRef> {
     std::iter::once(ObjectRef::from(chain)).chain(of_stages)
 }
 
-fn key(chain: &Chain) -> ChainKey {
+fn key(chain: &ListedChain) -> ChainKey {
     (chain.tenant.clone(), chain.name.clone())
 }
 
 /// Waits until this version, or a later one, is completely in force: the node follows it, and each of these chains that is still there
 /// was seen with a ready instance after that. Returns the version that it follows.
-async fn in_force(
+pub(super) async fn in_force(
     client: &mut Client,
     version: u64,
     mut chains: BTreeSet<ChainKey>,
-    timeout: Duration,
+    patience: Patience,
 ) -> anyhow::Result<u64> {
-    let began = tokio::time::Instant::now();
+    let timeout = patience.timeout;
     loop {
         let node = client.status().await?.node;
         let followed = node.followed_version;
@@ -147,7 +173,7 @@ async fn in_force(
                 return Ok(followed);
             }
         }
-        if began.elapsed() >= timeout {
+        if patience.is_over() {
             return Err(match followed >= version {
                 true => NotInForce::NotReady { version, chains, timeout },
                 false => NotInForce::NotFollowed { version, followed, timeout },

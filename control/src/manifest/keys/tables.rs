@@ -61,6 +61,12 @@ fn top() -> Table {
             Word(DEFAULT_TENANT.to_owned()),
             "The owner of all objects of this file",
         ),
+        key(
+            "label",
+            NAME,
+            None("none; objects keep the labels that they have"),
+            "What all objects of this file belong to; pinion apply --prune deletes what has it and is not in the file",
+        ),
         key("module", Tables("tables [[module]]"), None("none"), "Modules: bytes of functions, under a name"),
         key("key", Tables("tables [key.NAME]"), None("none"), "Private keys that the node signs with for functions"),
         key("model", Tables("tables [model.NAME]"), None("none"), "Neural networks that the node runs for functions"),

@@ -11,7 +11,7 @@ use tar::{Builder, Header};
 use super::super::intact::Unfit;
 use super::super::{Store, StoreError};
 use super::{ArchiveError, BLOBS, KeyEntry, MANIFEST, Manifest, ObjectEntry, Transferred, UploadEntry, VERSION};
-use crate::model::{Digest, Key, Object, ObjectRef};
+use crate::model::{Digest, Key, Labelled, Object, ObjectRef};
 use crate::proto;
 
 /// Writes the desired state of a store that no node has open, with its uploads and sealed keys, into a new file that only its
@@ -39,7 +39,7 @@ struct Exporting<'a> {
     /// The blobs that are in the archive.
     written: BTreeSet<Digest>,
     version: u64,
-    objects: Vec<Object>,
+    objects: Vec<Labelled<Object>>,
     transferred: Transferred,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Exporting<'a> {
             let bytes = proto::Object::from(&object).encode_to_vec();
             self.blob(&Digest::of(&bytes), || Ok(bytes))?;
             let store = self.store;
-            match &object {
+            match &object.object {
                 Object::Tenant(_) | Object::Rule(_) => {}
                 Object::Module(module) => self.blob(&module.digest, || store.wasm(module))?,
                 Object::Model(model) => self.blob(&model.digest, || store.model(model))?,
@@ -100,7 +100,7 @@ impl<'a> Exporting<'a> {
                 name: name.name().to_owned(),
                 digest: Digest::of(&bytes).to_string(),
             });
-            match object {
+            match &object.object {
                 Object::Key(key) => manifest.key.push(KeyEntry {
                     tenant,
                     digest: key.digest.to_string(),

@@ -13,7 +13,7 @@ use super::super::contents::{Damage, object_of};
 use super::super::{Signature, Store};
 use super::{ArchiveError, BLOBS, KeyEntry, MANIFEST, Manifest, ObjectEntry, Transferred, UploadEntry, VERSION};
 use crate::model::{
-    Applied, Author, BadDigest, Change, DesiredState, Digest, Effect, FILES_BYTES_MAX, MODEL_BYTES_MAX,
+    Applied, Author, BadDigest, Change, DesiredState, Digest, Effect, FILES_BYTES_MAX, Labelled, MODEL_BYTES_MAX,
     MODULE_BYTES_MAX, Object, Outcome, TenantName, quoted,
 };
 
@@ -157,7 +157,7 @@ impl Importing<'_> {
     }
 
     /// Makes the objects the desired state, once each is found to be what the manifest says, and to have its uploads.
-    fn commit(&self, manifest: &Manifest, objects: &BTreeMap<Digest, Object>) -> Result<(), ArchiveError> {
+    fn commit(&self, manifest: &Manifest, objects: &BTreeMap<Digest, Labelled<Object>>) -> Result<(), ArchiveError> {
         let (mut change, mut outcomes) = (Change::default(), Vec::new());
         for ObjectEntry { kind, tenant, name, digest } in &manifest.object {
             let object =
@@ -167,7 +167,7 @@ impl Importing<'_> {
                 return Err(self.wrong(format!("{digest} is {found}, and the manifest says something else")));
             }
             for (upload, size_bytes) in object.uploads() {
-                let is_there = match object {
+                let is_there = match &object.object {
                     Object::Key(key) => {
                         self.store.key_algorithm(&key.tenant, &upload)?.as_ref() == Some(&key.algorithm)
                     }

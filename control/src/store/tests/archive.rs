@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::quarantine::{Case, damage, tamper};
 use super::*;
-use crate::model::{Model, Object, RevisionFilter};
+use crate::model::{Labelled, Model, Object, RevisionFilter};
 use crate::store::archive::{ArchiveError, export, import};
 
 /// Makes a store with an object of each kind, and returns what it has.
@@ -27,7 +27,7 @@ fn filled(path: &Path) -> DesiredState {
     change.models =
         vec![Model { tenant: demo(), name: "n".parse().unwrap(), digest: Digest::of(b"onnx"), size_bytes: 4 }];
     change.chains[0].stages[0].files = Some(files);
-    commit(&store, &change);
+    commit(&store, &super::history::labelled(change, Some("web")));
     commit(&store, &Change { modules: vec![module("other")], ..Change::default() })
 }
 
@@ -124,6 +124,8 @@ fn an_exported_state_is_the_same_when_it_is_imported_with_its_uploads_and_sealed
     let store = Store::open(&copy).unwrap();
     let imported = store.recover(at(2000)).unwrap();
     assert_eq!(imported.objects().collect::<Vec<_>>(), state.objects().collect::<Vec<_>>());
+    assert_eq!(imported.labels(), state.labels());
+    assert_eq!(imported.labels().len(), 5, "tenants have none, and another module has none");
     assert_eq!(imported.version(), 1);
     assert_eq!(store.wasm(&module("m")).unwrap(), wasm("m"));
     assert_eq!(store.sealed_key(&demo(), &Digest::of(b"a public key")).unwrap().as_deref(), Some(&b"a sealed key"[..]));
@@ -189,8 +191,8 @@ fn what_is_no_store_is_refused_and_not_made() {
 }
 
 /// Replaces the content of an object in an archive, with all digests of it.
-fn replace_in_archive(file: &Path, object: &Object, other: &Object) {
-    let encoded = |object: &Object| prost::Message::encode_to_vec(&crate::proto::Object::from(object));
+fn replace_in_archive(file: &Path, object: &Labelled<Object>, other: &Labelled<Object>) {
+    let encoded = |object: &Labelled<Object>| prost::Message::encode_to_vec(&crate::proto::Object::from(object));
     let [old, new] = [object, other].map(|object| Digest::of(&encoded(object)));
     let whole = fs::read(file).unwrap();
     let mut changed = tar::Builder::new(Vec::new());
@@ -217,7 +219,10 @@ fn an_object_that_has_another_size_than_its_upload_is_not_imported() {
     let [path, file, copy] = ["store", "backup.tar", "copy"].map(|name| folder.path().join(name));
     filled(&path);
     export(&path, &file).unwrap();
-    let of_size = |size_bytes| Object::Module(Arc::new(Module { size_bytes, ..module("m") }));
+    let of_size = |size_bytes| Labelled {
+        object: Object::Module(Arc::new(Module { size_bytes, ..module("m") })),
+        label: Some("web".parse().unwrap()),
+    };
     let size_bytes = module("m").size_bytes;
     replace_in_archive(&file, &of_size(size_bytes), &of_size(size_bytes));
     import(&file, &copy).unwrap();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::history::{change_to, check_references};
 use super::*;
-use crate::model::{Object, RevisionFilter};
+use crate::model::RevisionFilter;
 use crate::store::faults::Dice;
 
 /// A store on a disk that can lose its power, and what it acknowledged.
@@ -118,9 +118,9 @@ impl Tried {
     fn check_revisions(&self, tenant: &TenantName) {
         for (number, state) in self.states.iter().enumerate() {
             if let Ok(mut objects) = self.store().objects_at(tenant, Some(number as u64)).unwrap() {
-                objects.sort_by_key(Object::name);
+                objects.sort_by_key(|object| object.name());
                 let mut acknowledged = state.objects_of(tenant);
-                acknowledged.sort_by_key(Object::name);
+                acknowledged.sort_by_key(|object| object.name());
                 assert_eq!(objects, acknowledged, "revision {number}");
             }
         }

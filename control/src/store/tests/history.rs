@@ -9,7 +9,7 @@ use redb::ReadableTableMetadata;
 
 use super::history_limits::kept_bytes;
 use super::*;
-use crate::model::{Object, Revision, RevisionFilter};
+use crate::model::{Label, Labelled, Object, Revision, RevisionFilter};
 use crate::proto;
 use crate::store::counts::Counts;
 use crate::store::history::StoredPart;
@@ -26,6 +26,14 @@ pub(super) fn numbered(tenant: &TenantName, name: &str, number: u64) -> Module {
 
 pub(super) fn set(tenant: &TenantName, name: &str, number: u64) -> Change {
     Change { modules: vec![numbered(tenant, name, number)], ..Change::default() }
+}
+
+/// Returns the change with this label, or none, for all that it sets but tenants.
+pub(super) fn labelled(change: Change, label: Option<&str>) -> Change {
+    let labels = label.map(|label| label.parse::<Label>().unwrap());
+    let objects = || change.sets().filter(|object| !matches!(object, ObjectRef::Tenant { .. }));
+    let labels = labels.iter().flat_map(|label| objects().map(|object| (object, label.clone()))).collect();
+    Change { labels, ..change }
 }
 
 /// Commits a change whose uploads are there.
@@ -62,7 +70,7 @@ impl Store {
         &self,
         tenant: &TenantName,
         number: Option<u64>,
-    ) -> Result<Result<Vec<Object>, NotKept>, StoreError> {
+    ) -> Result<Result<Vec<Labelled<Object>>, NotKept>, StoreError> {
         let past = match self.contents_at(tenant, number)? {
             Ok(past) => past,
             Err(not_kept) => return Ok(Err(not_kept)),
@@ -97,6 +105,25 @@ fn a_change_and_its_revision_are_there_together_when_the_store_is_opened_again()
     assert_eq!((revision.counts.created, revision.counts.total()), (3, 3));
     let changes: Vec<String> = revision.changes.iter().map(|it| format!("{} {}", it.object, it.effect())).collect();
     assert_eq!(changes, ["module demo/m created", "chain demo/echo created", "rule demo/ping created"]);
+    check_references(&store);
+}
+
+#[test]
+fn labels_are_there_when_the_store_is_opened_again_and_at_each_revision() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = opened(folder.path(), 1000, u64::MAX);
+    for label in [None, Some("web"), Some("db"), None] {
+        make(&store, &labelled(set(&demo(), "m", 0), label));
+    }
+    let state = make(&store, &labelled(set(&demo(), "m", 0), Some("web")));
+    drop(store);
+    let store = opened(folder.path(), 1000, u64::MAX);
+    assert_eq!(store.load().unwrap(), state);
+    let at = |number| store.objects_at(&demo(), Some(number)).unwrap().unwrap()[0].label.clone();
+    let labels: Vec<Option<String>> = (1..=5).map(|number| at(number).map(|label| label.to_string())).collect();
+    assert_eq!(labels, [None, Some("web"), Some("db"), None, Some("web")].map(|label| label.map(ToOwned::to_owned)));
+    let contents = store.opened.read(|read| Ok(read.open_table(CONTENTS).unwrap().len().unwrap())).unwrap();
+    assert_eq!(contents, 3, "the module with the same label is stored once");
     check_references(&store);
 }
 
@@ -228,7 +255,7 @@ fn a_page_of_objects_is_bounded_in_number_and_size_and_ends_before_what_was_forg
     make(&store, &Change { modules, chains: (0..20).map(large).collect(), ..Change::default() });
     let PastContents { number, contents } = store.contents_at(&demo(), None).unwrap().unwrap();
     assert_eq!((number, contents.len()), (1, 120));
-    let kinds = |objects: &[Object]| objects.iter().map(|it| it.name().kind()).collect::<Vec<_>>();
+    let kinds = |objects: &[Labelled<Object>]| objects.iter().map(|it| it.name().kind()).collect::<Vec<_>>();
     let modules = store.objects(&contents).unwrap();
     assert_eq!(kinds(&modules), ["module"; PAGE_OBJECTS]);
     let chains = store.objects(&contents[100..]).unwrap();
@@ -255,7 +282,7 @@ fn a_new_tenant_gets_nothing_of_an_earlier_one_of_its_name_unless_that_returns()
     commit(&store, &all);
     let left = module("left");
     let key = Digest::of(b"a key");
-    let delete: Vec<ObjectRef> = store.load().unwrap().objects_of(&demo()).iter().map(Object::name).collect();
+    let delete: Vec<ObjectRef> = store.load().unwrap().objects_of(&demo()).iter().map(|object| object.name()).collect();
     let deleted = commit(&store, &Change { delete, ..Change::default() });
     let deleted_at = signature().time;
     for name in ["left", "n"] {
@@ -361,8 +388,8 @@ fn uploads_stay_as_long_as_a_kept_revision_needs_them() {
 /// What happens to the store.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A module of a tenant gets a content.
-    Set(usize, usize, u64),
+    /// A module of a tenant gets a content, and one of two labels or none.
+    Set(usize, usize, u64, Option<usize>),
     /// Modules of both tenants get one, in one change.
     SetBoth(usize, u64),
     /// A module of a tenant is deleted, if it is there.
@@ -375,7 +402,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (0..2_usize, 0..3_usize, 0..3_u64).prop_map(|(tenant, name, number)| Step::Set(tenant, name, number)),
+        4 => (0..2_usize, 0..3_usize, 0..3_u64, proptest::option::of(0..2_usize))
+            .prop_map(|(tenant, name, number, label)| Step::Set(tenant, name, number, label)),
         1 => (0..3_usize, 0..3_u64).prop_map(|(name, number)| Step::SetBoth(name, number)),
         2 => (0..2_usize, 0..3_usize).prop_map(|(tenant, name)| Step::Delete(tenant, name)),
         2 => (0..2_usize, 0..6_u64).prop_map(|(tenant, ago)| Step::Return(tenant, ago)),
@@ -385,10 +413,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Returns the change that makes one list of objects the other.
-pub(super) fn change_to(now: &[Object], wanted: &[Object]) -> Change {
+pub(super) fn change_to(now: &[Labelled<Object>], wanted: &[Labelled<Object>]) -> Change {
     let mut change = Change::default();
     wanted.iter().for_each(|object| change.set(object));
-    let gone = now.iter().map(Object::name).filter(|name| !wanted.iter().any(|it| it.name() == *name));
+    let gone = now.iter().map(|object| object.name()).filter(|name| !wanted.iter().any(|it| it.name() == *name));
     change.delete = gone.collect();
     change
 }
@@ -410,7 +438,10 @@ proptest! {
         for step in steps {
             let now = states.last().unwrap();
             let change = match step {
-                Step::Set(tenant, name, number) => set(&tenants[tenant], NAMES[name], number),
+                Step::Set(tenant, name, number, label) => {
+                    let label = label.map(|label| ["x", "y"][label]);
+                    labelled(set(&tenants[tenant], NAMES[name], number), label)
+                }
                 Step::SetBoth(name, number) => {
                     let modules = tenants.iter().map(|tenant| numbered(tenant, NAMES[name], number)).collect();
                     Change { modules, ..Change::default() }
@@ -444,7 +475,7 @@ proptest! {
         for (number, state) in states.iter().enumerate() {
             for tenant in &tenants {
                 if let Ok(objects) = store.objects_at(tenant, Some(number as u64)).unwrap() {
-                    let by_name = |objects: Vec<Object>| objects.into_iter().map(|it| (it.name(), it)).collect::<BTreeMap<_, _>>();
+                    let by_name = |objects: Vec<Labelled<Object>>| objects.into_iter().map(|it| (it.name(), it)).collect::<BTreeMap<_, _>>();
                     prop_assert_eq!(by_name(objects), by_name(state.objects_of(tenant)), "revision {}", number);
                 }
             }

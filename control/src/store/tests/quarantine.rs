@@ -130,6 +130,7 @@ fn contents_that_are_missing_undecodable_of_another_object_or_invalid_are_told_a
     invalid.chain = "gone".parse().unwrap();
     let encoded = |rule: &Rule| {
         let object = crate::model::Object::Rule(std::sync::Arc::new(rule.clone()));
+        let object = crate::model::Labelled { object, label: None };
         prost::Message::encode_to_vec(&crate::proto::Object::from(&object))
     };
     let renamed = Rule { name: "pong".parse().unwrap(), ..change.rules[0].clone() };

@@ -9,7 +9,7 @@ use pinion_control::client::Follow;
 use pinion_control::control::ChangeOptions;
 use pinion_control::journal::LogFilter;
 use pinion_control::manifest::Contents;
-use pinion_control::model::{ChainName, Effect, ObjectRef};
+use pinion_control::model::{ChainName, Effect, Labelling, ObjectRef};
 use pinion_control::node::ChainStatus;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -88,7 +88,8 @@ impl Session {
         // A developer expects the new version at once.
         contents.chains.iter_mut().for_each(|chain| chain.drain_timeout_ms = 0);
         self.kept_ready = contents.chains.iter().map(|chain| (chain.name.clone(), chain.cache_min)).collect();
-        let changed = apply::apply(self.client.clone(), contents, ChangeOptions::default()).await?;
+        let labelling = Labelling { label: contents.label.clone(), take_over: true, prune: BTreeSet::new() };
+        let changed = apply::apply(self.client.clone(), contents, labelling, ChangeOptions::default()).await?;
         let mut outcomes = changed.outcomes;
         let wanted: BTreeSet<ObjectRef> = outcomes.iter().map(|outcome| outcome.object.clone()).collect();
         let unwanted: Vec<ObjectRef> = self.applied.difference(&wanted).cloned().collect();

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pinion_control::Client;
-use pinion_control::client::Filter;
+use pinion_control::client::{Filter, ListedChain};
 use pinion_control::model::{
-    Chain, Key, KeyName, Model, ModelName, Module, Object, Rule, Stage, Tenant, TenantName, Upload,
+    Key, KeyName, Labelled, Model, ModelName, Module, Object, Rule, Stage, Tenant, TenantName, Upload,
 };
 use pinion_control::node::{ChainInstanceStatus, ChainStatus, FwpStatus, StateFieldStatus};
 use serde::Serialize;
@@ -59,7 +59,12 @@ struct TenantField {
 }
 
 /// Returns an item with its name and the texts of its columns.
-fn item(name: impl ToString, value: &impl Serialize, row: Vec<String>, object: Option<Object>) -> anyhow::Result<Item> {
+fn item(
+    name: impl ToString,
+    value: &impl Serialize,
+    row: Vec<String>,
+    object: Option<Labelled<Object>>,
+) -> anyhow::Result<Item> {
     Ok(Item { name: name.to_string(), value: serde_json::to_value(value)?, row, object })
 }
 
@@ -116,7 +121,8 @@ fn tenants(tenants: Vec<Tenant>) -> anyhow::Result<Found> {
             yes(tenant.outbound_flows),
             yes(tenant.transparent_forwarding),
         ];
-        item(&tenant.name, &tenant, row, Some(Object::Tenant(Arc::new(tenant.clone()))))
+        let object = Labelled { object: Object::Tenant(Arc::new(tenant.clone())), label: None };
+        item(&tenant.name, &tenant, row, Some(object))
     })
 }
 
@@ -125,45 +131,51 @@ fn listed(items: &BTreeSet<impl ToString>) -> String {
     or_dash(items.iter().map(ToString::to_string).reduce(|all, item| format!("{all},{item}")))
 }
 
-fn modules(modules: Vec<Module>, chains: &[Chain]) -> anyhow::Result<Found> {
+fn modules(modules: Vec<Labelled<Module>>, chains: &[ListedChain]) -> anyhow::Result<Found> {
     let users = Users::of(chains, |stage| vec![stage.module.as_str()]);
-    listing(Kind::Module, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS"], 4), modules, |module| {
+    listing(Kind::Module, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS", "LABEL"], 4), modules, |module| {
         let row = vec![
             module.tenant.to_string(),
             module.name.to_string(),
             module.digest.to_string(),
             size(module.size_bytes),
             users.listed(&module.tenant, module.name.as_str()),
+            or_dash(module.label.as_ref()),
         ];
-        item(&module.name, &module, row, Some(Object::Module(Arc::new(module.clone()))))
+        let object = module.clone().map(|module| Object::Module(Arc::new(module)));
+        item(&module.name, &module, row, Some(object))
     })
 }
 
-fn keys(keys: Vec<Key>, chains: &[Chain]) -> anyhow::Result<Found> {
+fn keys(keys: Vec<Labelled<Key>>, chains: &[ListedChain]) -> anyhow::Result<Found> {
     let users = Users::of(chains, |stage| stage.keys.iter().map(KeyName::as_str).collect());
-    listing(Kind::Key, (&["TENANT", "NAME", "ALGORITHM", "PUBLIC KEY", "CHAINS"], 5), keys, |key| {
+    listing(Kind::Key, (&["TENANT", "NAME", "ALGORITHM", "PUBLIC KEY", "CHAINS", "LABEL"], 5), keys, |key| {
         let row = vec![
             key.tenant.to_string(),
             key.name.to_string(),
             key.algorithm.clone(),
             key.digest.to_string(),
             users.listed(&key.tenant, key.name.as_str()),
+            or_dash(key.label.as_ref()),
         ];
-        item(&key.name, &key, row, Some(Object::Key(Arc::new(key.clone()))))
+        let object = key.clone().map(|key| Object::Key(Arc::new(key)));
+        item(&key.name, &key, row, Some(object))
     })
 }
 
-fn models(models: Vec<Model>, chains: &[Chain]) -> anyhow::Result<Found> {
+fn models(models: Vec<Labelled<Model>>, chains: &[ListedChain]) -> anyhow::Result<Found> {
     let users = Users::of(chains, |stage| stage.models.iter().map(ModelName::as_str).collect());
-    listing(Kind::Model, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS"], 5), models, |model| {
+    listing(Kind::Model, (&["TENANT", "NAME", "DIGEST", "SIZE", "CHAINS", "LABEL"], 5), models, |model| {
         let row = vec![
             model.tenant.to_string(),
             model.name.to_string(),
             model.digest.to_string(),
             size(model.size_bytes),
             users.listed(&model.tenant, model.name.as_str()),
+            or_dash(model.label.as_ref()),
         ];
-        item(&model.name, &model, row, Some(Object::Model(Arc::new(model.clone()))))
+        let object = model.clone().map(|model| Object::Model(Arc::new(model)));
+        item(&model.name, &model, row, Some(object))
     })
 }
 
@@ -171,7 +183,7 @@ fn models(models: Vec<Model>, chains: &[Chain]) -> anyhow::Result<Found> {
 struct Users<'c>(BTreeMap<(&'c TenantName, &'c str), BTreeSet<&'c str>>);
 
 impl<'c> Users<'c> {
-    fn of(chains: &'c [Chain], used: impl Fn(&'c Stage) -> Vec<&'c str>) -> Self {
+    fn of(chains: &'c [ListedChain], used: impl Fn(&'c Stage) -> Vec<&'c str>) -> Self {
         let mut users = BTreeMap::<_, BTreeSet<_>>::new();
         for chain in chains {
             for name in chain.stages.iter().flat_map(&used) {
@@ -189,7 +201,7 @@ impl<'c> Users<'c> {
 
 /// Returns the names of a tenant's chains with a stage for which this holds.
 pub(in crate::commands) fn users(
-    chains: &[Chain],
+    chains: &[ListedChain],
     tenant: &TenantName,
     uses: impl Fn(&Stage) -> bool,
 ) -> BTreeSet<String> {
@@ -211,19 +223,21 @@ const CHAINS: (&[&str], usize) = (
         "MEMORY",
         "LIMIT",
         "DROPPED",
+        "LABEL",
     ],
     7,
 );
 
-fn chains(chains: Vec<Chain>, status: &[ChainStatus]) -> anyhow::Result<Found> {
+fn chains(chains: Vec<ListedChain>, status: &[ChainStatus]) -> anyhow::Result<Found> {
     let by_name: BTreeMap<_, _> = status.iter().map(|status| ((&status.tenant, &status.chain), status)).collect();
     listing(Kind::Chain, CHAINS, chains, |chain| {
         let status = by_name.get(&(&chain.tenant, &chain.name));
         let stages: Vec<&str> = chain.stages.iter().map(|stage| stage.module.as_str()).collect();
         let kib = |kib: u64| size(kib << 10);
+        let implicit = if chain.implicit { " (implicit)" } else { "" };
         let row = vec![
             chain.tenant.to_string(),
-            chain.name.to_string(),
+            format!("{}{implicit}", chain.name),
             stages.join(","),
             or_dash(chain.egress.as_ref()),
             or_dash(status.map(|status| status.ready)),
@@ -234,13 +248,16 @@ fn chains(chains: Vec<Chain>, status: &[ChainStatus]) -> anyhow::Result<Found> {
             or_dash(status.map(|status| kib(status.memory_kib))),
             or_dash(chain.memory_total_kib.map(|limit_kib| kib(limit_kib.into()))),
             or_dash(status.map(|status| status.meter.dropped)),
+            or_dash(chain.chain.label.as_ref()),
         ];
-        item(&chain.name, &chain, row, Some(Object::Chain(Arc::new(chain.clone()))))
+        // No manifest defines an implicit one.
+        let object = (!chain.implicit).then(|| chain.chain.clone().map(|chain| Object::Chain(Arc::new(chain))));
+        item(&chain.name, &chain, row, object)
     })
 }
 
-fn rules(rules: Vec<Rule>) -> anyhow::Result<Found> {
-    listing(Kind::Rule, (&["TENANT", "NAME", "PRIORITY", "POLICY", "CHAIN", "MATCH"], 6), rules, |rule| {
+fn rules(rules: Vec<Labelled<Rule>>) -> anyhow::Result<Found> {
+    listing(Kind::Rule, (&["TENANT", "NAME", "PRIORITY", "POLICY", "CHAIN", "MATCH", "LABEL"], 6), rules, |rule| {
         let row = vec![
             rule.tenant.to_string(),
             rule.name.to_string(),
@@ -248,8 +265,10 @@ fn rules(rules: Vec<Rule>) -> anyhow::Result<Found> {
             rule.policy.to_string(),
             rule.chain.to_string(),
             rule.matcher.to_string(),
+            or_dash(rule.label.as_ref()),
         ];
-        item(&rule.name, &rule, row, Some(Object::Rule(Arc::new(rule.clone()))))
+        let object = rule.clone().map(|rule| Object::Rule(Arc::new(rule)));
+        item(&rule.name, &rule, row, Some(object))
     })
 }
 

@@ -1,0 +1,90 @@
+//! Chains that calls of modules have made: listed and deleted as others are, but no part of the desired state.
+//!
+//! A call of a module by its name makes a chain of it ([`Control::make_chain_of_module`]). It is not durable and no revision
+//! tells of it; it ends with the node, with its module, when a chain gets its name, or when it is deleted. The next call of the
+//! module makes it again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Changed, Control, ControlError, lock};
+use crate::model::{
+    Chain, ChainKey, ChainName, Change, DesiredState, Effect, ModuleName, ObjectRef, Outcome, TenantName,
+};
+
+/// The chains of modules that a change deletes, each with its place among the change's outcomes.
+pub(super) struct EndedChains(Vec<(usize, ChainKey)>);
+
+impl EndedChains {
+    /// Returns the chains.
+    pub(super) fn chains(&self) -> impl Iterator<Item = &ChainKey> {
+        self.0.iter().map(|(_, chain)| chain)
+    }
+
+    /// Returns what the change did, with these chains where it names them.
+    pub(super) fn among(self, mut changed: Changed) -> Changed {
+        for (at, (tenant, name)) in self.0 {
+            let object = ObjectRef::Chain { tenant, name };
+            changed.outcomes.insert(at, Outcome { object, effect: Effect::Deleted });
+        }
+        changed
+    }
+}
+
+impl Control {
+    /// Returns whether there is a chain of this name, including one made of a module.
+    pub fn has_chain(&self, tenant: &TenantName, name: &ChainName) -> bool {
+        let is_invoked = || lock(&self.invoked_modules).iter().any(|module| is_of(module, tenant, name));
+        self.desired().chain(tenant, name).is_some() || is_invoked()
+    }
+
+    /// Returns the chains that calls of modules have made, beside those of this state.
+    pub fn implicit_chains(&self, desired: &DesiredState) -> Vec<Arc<Chain>> {
+        let invoked = lock(&self.invoked_modules).clone();
+        if invoked.is_empty() {
+            return Vec::new();
+        }
+        let whole = desired.with_chains_of(&invoked);
+        let made = whole.chains().iter().filter(|(key, _)| !desired.chains().contains_key(*key));
+        made.map(|(_, chain)| Arc::clone(chain)).collect()
+    }
+
+    /// Takes those chains out of what a change deletes that calls of modules have made. Called with the lock held.
+    pub(super) fn take_implicit(
+        &self,
+        before: &DesiredState,
+        change: &mut Change,
+    ) -> Result<EndedChains, ControlError> {
+        change.check_named_once()?;
+        let invoked = lock(&self.invoked_modules);
+        let is_implicit = |(tenant, name): &ChainKey| {
+            before.chain(tenant, name).is_none() && invoked.iter().any(|module| is_of(module, tenant, name))
+        };
+        let (mut at, mut ended) = (change.sets().count(), Vec::new());
+        change.delete.retain(|object| {
+            let place = at;
+            at += 1;
+            let ObjectRef::Chain { tenant, name } = object else { return true };
+            let key = (tenant.clone(), name.clone());
+            let is_kept = !is_implicit(&key);
+            if !is_kept {
+                ended.push((place, key));
+            }
+            is_kept
+        });
+        Ok(EndedChains(ended))
+    }
+
+    /// Forgets the modules of these chains. Returns whether there were any.
+    pub(super) fn forget_implicit(&self, chains: &BTreeSet<ChainKey>) -> bool {
+        let mut invoked = lock(&self.invoked_modules);
+        let count = invoked.len();
+        invoked.retain(|(tenant, module)| !chains.contains(&(tenant.clone(), ChainName::of_module(module))));
+        invoked.len() < count
+    }
+}
+
+/// Returns whether a chain of this name is that of the module.
+fn is_of((of, module): &(TenantName, ModuleName), tenant: &TenantName, name: &ChainName) -> bool {
+    of == tenant && module.as_str() == name.as_str()
+}
