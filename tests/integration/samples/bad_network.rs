@@ -58,8 +58,9 @@ const NARROWEST: Row = Row {
 };
 const FAIR: Weather = Weather { lost: 0, doubled: 0, overtaken: 0, delayed: 0, mtu: None };
 
-/// Runs `work` for each network at the same time, with a client at its far end.
-fn in_each_weather(bed: &Bed, rows: &[Row], work: impl Fn(&Row, &FarClient) + Sync) {
+/// Runs `work` for each network at the same time, with a client at its far end. Returns the clients, whose kernels go on to close what is
+/// not closed yet.
+fn in_each_weather(bed: &Bed, rows: &[Row], work: impl Fn(&Row, &FarClient) + Sync) -> Vec<FarClient> {
     let clients: Vec<FarClient> = rows
         .iter()
         .enumerate()
@@ -71,6 +72,7 @@ fn in_each_weather(bed: &Bed, rows: &[Row], work: impl Fn(&Row, &FarClient) + Sy
             thread::Builder::new().name(row.name.into()).spawn_scoped(scope, move || work(row, far)).expect("a thread");
         }
     });
+    clients
 }
 
 /// Checks that a sender of so many bytes has met this weather and has not sent much more.
@@ -189,7 +191,7 @@ fn assert_cache_has_no_connection(bed: &Bed) {
 fn uploads_come_whole_through_any_network_and_back_and_no_connection_is_left() {
     let bed = Bed::new(Device::Tap);
     apply_cache(&bed);
-    in_each_weather(&bed, &narrowest_too(), |row, far| {
+    let clients = in_each_weather(&bed, &narrowest_too(), |row, far| {
         let servers = servers(row, CACHE_PORT);
         let bytes = row.bytes.min(1 << 20);
         for server in &servers {
@@ -209,6 +211,7 @@ fn uploads_come_whole_through_any_network_and_back_and_no_connection_is_left() {
         assert_sent_sparingly(row, servers.len() * bytes, far.cable.to_host());
     });
     assert_cache_has_no_connection(&bed);
+    drop(clients);
 }
 
 #[test]
