@@ -34,8 +34,7 @@ impl EndedChains {
 impl Control {
     /// Returns whether there is a chain of this name, including one made of a module.
     pub fn has_chain(&self, tenant: &TenantName, name: &ChainName) -> bool {
-        let is_invoked = || lock(&self.invoked_modules).iter().any(|module| is_of(module, tenant, name));
-        self.desired().chain(tenant, name).is_some() || is_invoked()
+        self.desired().chain(tenant, name).is_some() || is_of_module(&lock(&self.invoked_modules), tenant, name)
     }
 
     /// Returns the chains that calls of modules have made, beside those of this state.
@@ -57,9 +56,8 @@ impl Control {
     ) -> Result<EndedChains, ControlError> {
         change.check_named_once()?;
         let invoked = lock(&self.invoked_modules);
-        let is_implicit = |(tenant, name): &ChainKey| {
-            before.chain(tenant, name).is_none() && invoked.iter().any(|module| is_of(module, tenant, name))
-        };
+        let is_implicit =
+            |(tenant, name): &ChainKey| before.chain(tenant, name).is_none() && is_of_module(&invoked, tenant, name);
         let (mut at, mut ended) = (change.sets().count(), Vec::new());
         change.delete.retain(|object| {
             let place = at;
@@ -84,7 +82,7 @@ impl Control {
     }
 }
 
-/// Returns whether a chain of this name is that of the module.
-fn is_of((of, module): &(TenantName, ModuleName), tenant: &TenantName, name: &ChainName) -> bool {
-    of == tenant && module.as_str() == name.as_str()
+/// Returns whether a chain of this name is that of one of these modules.
+fn is_of_module(modules: &BTreeSet<(TenantName, ModuleName)>, tenant: &TenantName, name: &ChainName) -> bool {
+    ModuleName::new(name.as_str()).is_ok_and(|module| modules.contains(&(tenant.clone(), module)))
 }

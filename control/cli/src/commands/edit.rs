@@ -26,6 +26,11 @@ const EDITOR: &str = "vi";
 /// How the first of the two comment lines at the top begins: of the object, and of one that was refused.
 const HEAD: &str = "# This is ";
 const REFUSED: &str = "# Refused, so nothing is changed yet: ";
+/// The second lines of the comments at the top: of what is opened first, and of what was refused.
+const SECOND_LINES: [&str; 2] = [
+    "# tenant meanwhile. A file that is saved unchanged or empty changes nothing.",
+    "# Correct it, or save the file as it is or empty to give up: it is kept as it was refused then.",
+];
 
 /// The editor did not end well. Nothing is changed.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +64,9 @@ pub(super) async fn run(target: &Target, words: &[String], waiting: Waiting, for
             Err(failed) if fs::read_to_string(&file).is_ok_and(|saved| saved == text) => return Err(failed),
             Err(failed) => return Err(kept(file, failed)?),
         };
-        if let Some(problem) = refused.take_if(|_| saved == shown) {
+        if let Some(problem) = refused.take_if(|_| saved == shown || is_empty(&saved)) {
+            // What was refused is not lost with a file that was emptied since.
+            let _ = replace(&file, &shown);
             return Err(kept(file, problem)?);
         }
         if saved == shown || is_empty(&saved) {
@@ -96,8 +103,8 @@ fn unchanged(edited: &ObjectRef, read: u64, format: Format) -> anyhow::Result<()
 /// Returns the comment at the top of the file.
 fn head(edited: &ObjectRef) -> String {
     format!(
-        "{HEAD}{edited}. What you save is applied when the editor ends, unless a later revision has changed something of the\n\
-         # tenant meanwhile. A file that is saved unchanged or empty changes nothing.\n\n"
+        "{HEAD}{edited}. What you save is applied when the editor ends, unless a later revision has changed something of the\n{}\n\n",
+        SECOND_LINES[0]
     )
 }
 
@@ -115,10 +122,12 @@ fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
 
 /// Returns what was saved with the problem in place of the comment at the top, so that the lines keep their numbers.
 fn with_problem(saved: &str, problem: &anyhow::Error) -> String {
-    let has_comment = saved.starts_with(HEAD) || saved.starts_with(REFUSED);
-    let rest = if has_comment { saved.splitn(3, '\n').nth(2).unwrap_or_default() } else { saved };
+    let (first, others) = saved.split_once('\n').unwrap_or((saved, ""));
+    let (second, rest) = others.split_once('\n').unwrap_or((others, ""));
+    let has_comment = (first.starts_with(HEAD) || first.starts_with(REFUSED)) && SECOND_LINES.contains(&second);
+    let rest = if has_comment { rest } else { saved };
     let problem = output::error(problem).split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("{REFUSED}{problem}\n# Correct it, or save the file as it is to give up: it is kept then.\n{rest}")
+    format!("{REFUSED}{problem}\n{}\n{rest}", SECOND_LINES[1])
 }
 
 /// Returns whether another text may not be refused. One that came too late is refused whatever it is.
