@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Only an output that branches pays for it. A guest may write to a slot while its frame is moved, so the start of the
-//! frame is copied first: see [`crate::wiring::head`].
+//! frame is copied first, into memory that no guest can write.
 
 use std::fmt;
 use std::sync::Arc;
