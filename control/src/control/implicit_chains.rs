@@ -39,13 +39,7 @@ impl Control {
 
     /// Returns the chains that calls of modules have made, beside those of this state.
     pub fn implicit_chains(&self, desired: &DesiredState) -> Vec<Arc<Chain>> {
-        let invoked = lock(&self.invoked_modules).clone();
-        if invoked.is_empty() {
-            return Vec::new();
-        }
-        let whole = desired.with_chains_of(&invoked);
-        let made = whole.chains().iter().filter(|(key, _)| !desired.chains().contains_key(*key));
-        made.map(|(_, chain)| Arc::clone(chain)).collect()
+        desired.chains_of(&lock(&self.invoked_modules)).map(Arc::new).collect()
     }
 
     /// Takes those chains out of what a change deletes that calls of modules have made. Called with the lock held.

@@ -260,19 +260,28 @@ impl DesiredState {
             .flat_map(|chain| chain.stages.iter().filter_map(|stage| Some((&chain.tenant, stage.files.as_ref()?))))
     }
 
-    /// Returns this state with an extra chain for each of these modules that exists. The chain has the module's name,
-    /// the module alone, and the defaults, and no instances of it are kept ready. A module gets no such chain if a
-    /// chain of that name exists, or if there is no room for another chain.
+    /// Returns this state with the chains that these modules get.
     #[must_use]
     pub fn with_chains_of(&self, modules: &BTreeSet<(TenantName, ModuleName)>) -> Self {
         let mut state = self.clone();
-        for (tenant, module) in modules.iter().filter(|key| self.modules.contains_key(*key)) {
-            let key = (tenant.clone(), ChainName::of_module(module));
-            if state.chains.len() < CHAINS_MAX && !state.chains.contains_key(&key) {
-                state.chains.insert(key, Arc::new(Chain::of_module(tenant.clone(), module)));
-            }
-        }
+        let chains = self.chains_of(modules);
+        state.chains.extend(chains.map(|chain| ((chain.tenant.clone(), chain.name.clone()), Arc::new(chain))));
         state
+    }
+
+    /// Returns the chains that these modules get, as far as they exist. The chain has the module's name, the module alone,
+    /// and the defaults, and no instances of it are kept ready. A module gets no such chain if a chain of that name exists,
+    /// or if there is no room for another chain.
+    pub fn chains_of<'s>(
+        &'s self,
+        modules: &'s BTreeSet<(TenantName, ModuleName)>,
+    ) -> impl Iterator<Item = Chain> + use<'s> {
+        let has_none = |(tenant, module): &&(TenantName, ModuleName)| {
+            !self.chains.contains_key(&(tenant.clone(), ChainName::of_module(module)))
+        };
+        let existing = modules.iter().filter(|key| self.modules.contains_key(*key));
+        let made = existing.filter(has_none).map(|(tenant, module)| Chain::of_module(tenant.clone(), module));
+        made.take(CHAINS_MAX.saturating_sub(self.chains.len()))
     }
 
     /// Returns the state after the change, or why it can't be made. Does not modify this state.

@@ -362,7 +362,7 @@ fn is_left_over(error: &StoreError) -> bool {
     matches!(error, StoreError::Failed { source, .. } if matches!(**source, PreviousIo | DatabaseClosed | LockPoisoned(_)))
 }
 
-/// Has the system read the file from the disk again: what it could not write there before an error, it may still have in memory.
+/// Makes the system forget what it has of the file in memory, so that the disk is read: after a failed sync the two may differ.
 fn forget_cached(file: &File) -> io::Result<()> {
     match fadvise(file, 0, None, Advice::DontNeed) {
         // A file system without a cache.

@@ -12,7 +12,8 @@ use crate::wiring::branch::HEAD_BYTES;
 /// The longest frame that a guest can send.
 const FRAME_BYTES_MAX: usize = u16::MAX as usize;
 
-/// See the module. Nothing is allocated after creation. The default has no room and is no more than a placeholder.
+/// See the module. Nothing is allocated after creation. The default has no room: it is in the place of one that a branch
+/// uses.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     /// Zeros from [`HEAD_BYTES`] on, so that a frame has its length here too. They are read only, so they cost no memory.
